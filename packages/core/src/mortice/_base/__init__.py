@@ -1,0 +1,1 @@
+"""Knobs, errors and logging: the floor everything else stands on."""

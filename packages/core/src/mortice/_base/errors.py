@@ -1,0 +1,139 @@
+"""Every error that mortice raises, each also the builtin that PyTorch raises there.
+
+A message names what was wrong (operator, argument position, plug-in or file offset), what was
+expected and found, and ends with what to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+class MorticeError(Exception):
+    """Base of all errors raised by mortice."""
+
+
+# -- operators and tensors ---------------------------------------------------------------------
+
+
+class ArgumentError(MorticeError, TypeError):
+    """An argument's type, count or name does not fit an operator's schema."""
+
+
+class SchemaMismatch(MorticeError, RuntimeError):
+    """As ArgumentError, where PyTorch raises RuntimeError (calls through ``mortice.ops``)."""
+
+
+class ShapeError(MorticeError, RuntimeError):
+    """Sizes or strides do not fit the operator."""
+
+
+class DTypeError(MorticeError, RuntimeError):
+    """A dtype is not supported by the operator, or cannot be cast as asked."""
+
+
+class DimensionError(MorticeError, IndexError):
+    """A dimension or index is out of range."""
+
+
+class InvalidValue(MorticeError, ValueError):
+    """A value is outside what the function accepts."""
+
+
+class InvalidState(MorticeError, RuntimeError):
+    """The call is not possible in the present state; PyTorch raises RuntimeError there."""
+
+
+class DeviceError(MorticeError, RuntimeError):
+    """Tensors on devices that cannot be combined, or a device that is not there."""
+
+
+class NoKernel(MorticeError, NotImplementedError):
+    """No installed package provides the operator for this device and dtype."""
+
+
+class AutogradError(MorticeError, RuntimeError):
+    """A gradient cannot be computed as asked."""
+
+
+class UnknownName(MorticeError, AttributeError):
+    """No such operator, module or attribute."""
+
+
+# -- declaration and registration --------------------------------------------------------------
+
+
+class SchemaError(MorticeError, RuntimeError):
+    """An operator schema cannot be parsed or is not valid."""
+
+
+class RegistrationError(MorticeError, RuntimeError):
+    """A registration contradicts an earlier one or an operator's declaration."""
+
+
+class ConfigError(MorticeError, ValueError):
+    """An environment variable, config file or option has an unusable name or value."""
+
+
+# -- plug-ins ----------------------------------------------------------------------------------
+
+
+class PluginError(MorticeError, RuntimeError):
+    """A plug-in cannot be used. ``state`` is the state shown by ``mortice why``."""
+
+    state = "broken"
+
+
+class PluginNotFound(PluginError):
+    state = "not found"
+
+
+class PluginDisabled(PluginError):
+    state = "disabled"
+
+
+class PluginIncompatible(PluginError):
+    state = "incompatible"
+
+
+class PluginConflict(PluginError):
+    state = "conflict"
+
+
+class PluginCrashed(PluginError):
+    state = "crashed"
+
+
+class PluginBroken(PluginError):
+    state = "broken"
+
+
+class PluginUnavailable(PluginError):
+    state = "unavailable"
+
+
+class Unavailable(MorticeError, RuntimeError):
+    """Raised by a plug-in whose hardware or library is missing.
+
+    ``reason`` says what is missing; ``fix`` is what to type or install.
+    """
+
+    def __init__(self, reason: str, fix: str = "") -> None:
+        super().__init__(reason if not fix else f"{reason}. {fix}")
+        self.reason = reason
+        self.fix = fix
+
+
+# -- files -------------------------------------------------------------------------------------
+
+
+class CheckpointError(MorticeError, RuntimeError):
+    """A checkpoint is damaged, unsafe or not understood. The message says where in the file."""
+
+
+def nearest(name: str, choices: Iterable[str]) -> str:
+    """`` Did you mean 'x'?`` for the closest of ``choices``, or an empty string."""
+    import difflib
+
+    found = difflib.get_close_matches(name, list(choices), n=1, cutoff=0.6)
+    return f" Did you mean {found[0]!r}?" if found else ""
