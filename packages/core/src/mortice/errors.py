@@ -24,6 +24,7 @@ from mortice._base.errors import (
     SchemaError,
     SchemaMismatch,
     ShapeError,
+    StateDictError,
     Unavailable,
     UnknownName,
 )
@@ -52,6 +53,7 @@ __all__ = [
     "SchemaError",
     "SchemaMismatch",
     "ShapeError",
+    "StateDictError",
     "Unavailable",
     "UnknownName",
 ]

@@ -131,6 +131,10 @@ class CheckpointError(MorticeError, RuntimeError):
     """A checkpoint is damaged, unsafe or not understood. The message says where in the file."""
 
 
+class StateDictError(MorticeError, RuntimeError):
+    """The names or sizes of a state_dict do not fit the module or optimizer it is loaded into."""
+
+
 def nearest(name: str, choices: Iterable[str]) -> str:
     """`` Did you mean 'x'?`` for the closest of ``choices``, or an empty string."""
     import difflib
