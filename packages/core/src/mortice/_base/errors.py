@@ -6,7 +6,9 @@ expected and found, and ends with what to do.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 class MorticeError(Exception):

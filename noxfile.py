@@ -1,0 +1,338 @@
+"""The sessions of the repository: ``python3 dev.py NAME``, or ``nox -s NAME`` with uv installed.
+
+Environments are kept in ``.nox/`` and made anew only if what they hold has changed. Our own
+packages are built into ``wheelhouse/``, each wheel from its sdist, and installed from there by
+path, the whole closure in one command, so that no index is ever asked for one of their names.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import nox
+from nox.project import load_toml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+nox.needs_version = ">=2025.2.9"
+nox.options.default_venv_backend = "uv"
+nox.options.reuse_venv = "yes"
+nox.options.error_on_external_run = True
+nox.options.sessions = ["test", "lint", "types", "contracts"]
+
+ROOT = Path(__file__).resolve().parent
+WHEELHOUSE = ROOT / "wheelhouse"
+OURS = "mortice"
+
+# Linters and checkers are pinned: a new release must not turn the gate red by itself.
+RUFF = ("ruff==0.17.6",)
+PYRIGHT = ("pyright[nodejs]==1.1.414",)
+IMPORT_LINTER = ("import-linter==2.17",)
+PUBLISH = ("twine>=6", "check-wheel-contents>=0.6")
+TEST = (
+    "pytest>=8.3",
+    "pytest-xdist>=3.6",
+    "pytest-timeout>=2.3",
+    "hypothesis>=6.100",
+    "pyyaml>=6",
+    "pip>=23.1",  # dev.py is tested with it
+)
+TORCH = ("torch==2.13.0",)
+# Debian packages without which a test marked `system` would skip.
+SYSTEM_PACKAGES = ("python3-venv", "ca-certificates")
+
+
+# -- our packages --------------------------------------------------------------------------------
+
+
+class Package:
+    """One folder of packages/: its name, its requirements, the hash of what its wheel is made of."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.project: dict[str, Any] = load_toml(folder / "pyproject.toml")["project"]
+        self.name = canonicalize_name(self.project["name"])
+
+    def requirements(self, extra: str | None = None) -> list[Requirement]:
+        """Return the declared requirements, or those of one extra."""
+        if extra is None:
+            texts = self.project.get("dependencies", [])
+        else:
+            texts = self.project["optional-dependencies"][extra]
+        return [Requirement(text) for text in texts]
+
+    def content_hash(self) -> str:
+        """Hash names and bytes of the files that make the wheel."""
+        digest = hashlib.sha256()
+        files = [p for p in self.folder.iterdir() if p.is_file()]
+        files += (self.folder / "src").rglob("*")
+        for path in sorted(files):
+            if path.is_file() and "__pycache__" not in path.parts:
+                digest.update(path.relative_to(self.folder).as_posix().encode() + b"\0")
+                digest.update(hashlib.sha256(path.read_bytes()).digest())
+        return digest.hexdigest()
+
+
+def packages() -> dict[str, Package]:
+    """Return our packages by distribution name."""
+    found = (Package(p.parent) for p in sorted(ROOT.glob("packages/*/pyproject.toml")))
+    return {package.name: package for package in found}
+
+
+def closure(*requirements: str) -> tuple[list[str], list[str]]:
+    """Split what `requirements` need into our packages and other distributions.
+
+    Returns (ours, others). Raises LookupError for a name of ours that has no folder here: an index
+    must never be asked for it.
+    """
+    known = packages()
+    ours: dict[str, set[str]] = {}
+    others: dict[str, None] = {}
+    pending = [Requirement(text) for text in requirements]
+    while pending:
+        requirement = pending.pop()
+        name = canonicalize_name(requirement.name)
+        if not (name == OURS or name.startswith(OURS + "-")):
+            others[str(requirement)] = None
+            continue
+        if name not in known:
+            message = f"{name} is required but has no folder in packages/"
+            raise LookupError(message)
+        if name not in ours:
+            ours[name] = set()
+            pending += known[name].requirements()
+        for extra in requirement.extras - ours[name]:
+            ours[name].add(extra)
+            pending += known[name].requirements(extra)
+    return sorted(ours), sorted(others)
+
+
+# -- environments --------------------------------------------------------------------------------
+
+
+def uv(session: nox.Session, *arguments: str, **options: Any) -> Any:
+    """Run the uv that lies beside nox."""
+    from uv import find_uv_bin
+
+    return session.run_install(find_uv_bin(), *arguments, external=True, **options)
+
+
+def build(session: nox.Session, name: str, destination: Path) -> Path:
+    """Build sdist, and the wheel from that sdist, into `destination`; return the wheel."""
+    folder = packages()[name].folder
+    with tempfile.TemporaryDirectory() as scratch:
+        uv(session, "build", "--quiet", "--no-sources", "--out-dir", scratch, str(folder))
+        (made,) = Path(scratch).glob("*.whl")
+        for path in (made, *Path(scratch).glob("*.tar.gz")):
+            shutil.move(path, destination / path.name)
+    return destination / made.name
+
+
+def wheel(session: nox.Session, name: str) -> Path:
+    """Return the wheel of our package `name`, built anew only if its files have changed."""
+    WHEELHOUSE.mkdir(exist_ok=True)
+    record = WHEELHOUSE / f"{name}.json"
+    key = packages()[name].content_hash()
+    known = json.loads(record.read_text()) if record.exists() else {}
+    path = WHEELHOUSE / known.get("file", "absent")
+    if known.get("key") == key and path.exists():
+        return path
+    stem = name.replace("-", "_")
+    for old in [*WHEELHOUSE.glob(f"{stem}-*.whl"), *WHEELHOUSE.glob(f"{stem}-*.tar.gz")]:
+        old.unlink()
+    path = build(session, name, WHEELHOUSE)
+    record.write_text(json.dumps({"key": key, "file": path.name}))
+    return path
+
+
+def install(session: nox.Session, *requirements: str, compile_bytecode: bool = False) -> None:
+    """Make the session's environment hold exactly `requirements`, ours from the wheelhouse.
+
+    Nothing is done if it holds them already: the same requirements, and wheels of the same bytes.
+    """
+    ours, others = closure(*requirements)
+    wheels = [wheel(session, name) for name in ours]
+    state = {
+        "requirements": others,
+        "wheels": {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in wheels},
+        "settings": {k: v for k, v in sorted(os.environ.items()) if k.startswith("UV_")},
+        "python": sys.version,
+        "compiled": compile_bytecode,
+    }
+    record = Path(session.virtualenv.location) / "holds.json"
+    if record.exists() and json.loads(record.read_text()) == state:
+        session.debug("the environment is current")
+        return
+    record.unlink(missing_ok=True)
+    # A wheel that was built again has the same version: reinstall says not to trust that.
+    again = [f"--reinstall-package={name}" for name in ours]
+    flags = ["--compile-bytecode"] if compile_bytecode else []
+    paths = [f"{name} @ {path.as_uri()}" for name, path in zip(ours, wheels, strict=True)]
+    python = str(Path(session.virtualenv.bin) / "python")
+    uv(
+        session,
+        "pip",
+        "install",
+        "--quiet",
+        "--exact",
+        "--python",
+        python,
+        *flags,
+        *again,
+        *others,
+        *paths,
+    )
+    record.write_text(json.dumps(state))
+
+
+def all_packages() -> list[str]:
+    """Return the names of all our packages, core with its extra `all`."""
+    return [*packages(), f"{OURS}[all]"]
+
+
+def source_path() -> dict[str, str]:
+    """Return an environment in which the packages are imported from their sources."""
+    folders = [str(package.folder / "src") for package in packages().values()]
+    return {"PYTHONPATH": os.pathsep.join(folders)}
+
+
+# -- what a newcomer runs ------------------------------------------------------------------------
+
+
+@nox.session
+def demo(session: nox.Session) -> None:
+    """Install core with a device and nn as a user would, and train on real digits."""
+    install(session, f"{OURS}[cpu,nn]")
+    session.run("python", "examples/demo.py", *session.posargs)
+
+
+@nox.session
+def test(session: nox.Session) -> None:
+    """Build the wheels of all packages and test those, not the source tree."""
+    install(session, *all_packages(), *TEST)
+    environ = {"MORTICE_WHEELHOUSE": str(WHEELHOUSE)}
+    if session.posargs:
+        session.run("pytest", *session.posargs, env=environ)
+        return
+    workers = str(min(4, os.cpu_count() or 1))
+    where = [str(p.relative_to(ROOT)) for p in sorted(ROOT.glob("packages/*/tests"))]
+    session.run("pytest", "-m", "not system", "-n", workers, *where, "tests", env=environ)
+
+
+@nox.session
+def system(session: nox.Session) -> None:
+    """Run the tests marked `system`, which need more of the machine; a skip there is a failure."""
+    if sys.platform == "linux" and shutil.which("apt-get") and os.geteuid() == 0:
+        missing = [p for p in SYSTEM_PACKAGES if not debian_has(session, p)]
+        if missing:
+            noninteractive = {"DEBIAN_FRONTEND": "noninteractive"}
+            session.run_install("apt-get", "update", "-q", external=True)
+            session.run_install(
+                "apt-get", "install", "-q", "-y", *missing, external=True, env=noninteractive
+            )
+    install(session, *all_packages(), *TEST)
+    where = [str(p.relative_to(ROOT)) for p in sorted(ROOT.glob("packages/*/tests"))]
+    arguments = session.posargs or ["-m", "system", *where, "tests"]
+    environ = {"MORTICE_WHEELHOUSE": str(WHEELHOUSE), "MORTICE_NO_SKIP": "1"}
+    session.run("pytest", *arguments, env=environ)
+
+
+def debian_has(session: nox.Session, package: str) -> bool:
+    """Say whether a Debian package is installed."""
+    status = session.run_install(
+        "dpkg-query", "--show", "--showformat", "${Status}", package,
+        external=True, silent=True, log=False, success_codes=[0, 1],
+    )  # fmt: skip
+    return "install ok installed" in str(status)
+
+
+# -- what the gate runs beside -------------------------------------------------------------------
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Check style and format with ruff; `-- --fix` mends what can be mended."""
+    install(session, *RUFF)
+    fix = "--fix" in session.posargs
+    session.run("ruff", "check", *(["--fix"] if fix else []), ".")
+    session.run("ruff", "format", *([] if fix else ["--check"]), ".")
+
+
+@nox.session
+def types(session: nox.Session) -> None:
+    """Check types with pyright, strictly where CONTRIBUTING.md says."""
+    _, others = closure(*all_packages())
+    install(session, *PYRIGHT, *TEST, *others)
+    session.run("pyright", *session.posargs)
+
+
+@nox.session
+def contracts(session: nox.Session) -> None:
+    """Check which package and which floor of core may import which."""
+    _, others = closure(*all_packages())
+    install(session, *IMPORT_LINTER, *others)
+    session.run("lint-imports", "--no-cache", *session.posargs, env=source_path())
+
+
+@nox.session
+def generate(session: nox.Session) -> None:
+    """Generate code from the operators' declarations; `-- --check` proves the committed current."""
+    _, others = closure(*all_packages())
+    install(session, *others)
+    session.run("python", "-m", "mortice.gen", *session.posargs, env=source_path())
+
+
+@nox.session(name="build")
+def build_session(session: nox.Session) -> None:
+    """Build every package afresh, wheel from sdist; install and try each alone."""
+    install(session, *PUBLISH)
+    destination = ROOT / "dist"
+    shutil.rmtree(destination, ignore_errors=True)
+    destination.mkdir()
+    wheels = {name: build(session, name, destination) for name in packages()}
+    files = [str(p) for p in sorted(destination.iterdir())]
+    session.run("twine", "check", "--strict", *files)
+    session.run("check-wheel-contents", *map(str, wheels.values()))
+    for name in wheels:
+        with tempfile.TemporaryDirectory() as scratch:
+            try_alone(session, name, wheels, Path(scratch))
+
+
+def try_alone(session: nox.Session, name: str, wheels: dict[str, Path], scratch: Path) -> None:
+    """Install one package with only what it declares into an empty environment, and try it."""
+    ours, others = closure(name)
+    environment = scratch / "env"
+    uv(session, "venv", "--quiet", "--python", sys.executable, str(environment))
+    python = str(environment / ("Scripts/python.exe" if os.name == "nt" else "bin/python"))
+    paths = [f"{own} @ {wheels[own].as_uri()}" for own in ours]
+    uv(session, "pip", "install", "--quiet", "--python", python, *others, *paths)
+    uv(session, "pip", "check", "--quiet", "--python", python)
+    check = str(ROOT / "tests" / "alone.py")
+    # -P and another folder: nothing of the source tree may be found by accident.
+    with session.chdir(scratch):
+        session.run(python, check, name, external=True, env={"HOME": str(scratch)})
+
+
+# -- what takes long -----------------------------------------------------------------------------
+
+
+@nox.session
+def bench(session: nox.Session) -> None:
+    """Measure eager operators beside torch, and start-up."""
+    install(session, *all_packages(), *TORCH, compile_bytecode=True)
+    for name in session.posargs or ["eager", "startup"]:
+        session.run("python", f"benchmarks/{name}.py")
+
+
+@nox.session
+def parity(session: nox.Session) -> None:
+    """Compare every operator with torch."""
+    install(session, *all_packages(), *TEST, *TORCH)
+    session.run("python", "tests/parity/run.py", *session.posargs)
