@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -57,7 +58,7 @@ def machine(root: Path, tmp_path: Path) -> Path:
 
 
 def run_dev(
-    machine: Path, *arguments: str, hidden: str = "", path: str | None = None
+    machine: Path, *arguments: str, hidden: str = "", **variables: str
 ) -> subprocess.CompletedProcess[str]:
     """Run dev.py on `machine` with the modules named in `hidden` not to be found."""
     site = machine / "site"
@@ -67,12 +68,10 @@ def run_dev(
     environ = {
         k: v for k, v in os.environ.items() if k not in {"VIRTUAL_ENV", "NOX_CURRENT_SESSION"}
     }
-    environ["PYTHONPATH"] = str(site)
-    if path is not None:
-        environ["PATH"] = path
+    environ.update(variables, PYTHONPATH=str(site))
     return subprocess.run(
         [sys.executable, str(machine / "dev.py"), *arguments],
-        env=environ, cwd=machine.parent, capture_output=True, text=True, check=False, timeout=110,
+        env=environ, cwd=machine.parent, capture_output=True, text=True, check=False, timeout=590,
     )  # fmt: skip
 
 
@@ -104,7 +103,7 @@ def test_makes_its_environment_once_and_runs_the_session(machine: Path, hidden: 
 def test_without_any_way_it_prints_what_to_type(machine: Path, hidden: str, tmp_path: Path) -> None:
     empty = tmp_path / "bin"
     empty.mkdir()
-    done = run_dev(machine, "hello", hidden=hidden, path=str(empty))
+    done = run_dev(machine, "hello", hidden=hidden, PATH=str(empty))
     assert done.returncode == 2
     assert "apt-get update && apt-get install -y python3-venv ca-certificates" in done.stderr
     assert "no venv or no ensurepip" in done.stderr
@@ -147,6 +146,22 @@ def test_as_root_on_debian_it_installs_what_is_missing(
     with pytest.raises(SystemExit) as caught:
         dev.make_environment(tmp_path / ".dev" / "env-y")
     assert caught.value.code == 2
+
+
+@pytest.mark.system
+@pytest.mark.timeout(600)
+@pytest.mark.skipif(
+    shutil.which("apt-get") is None or os.geteuid() != 0, reason="needs root on a Debian system"
+)
+def test_the_real_apt_get_opens_the_first_way(machine: Path, tmp_path: Path) -> None:
+    """apt reads one more configuration file; its update uncovers what dev.py found missing."""
+    hidden = machine / "site" / "hidden"
+    config = tmp_path / "apt.conf"
+    config.write_text(f"APT::Update::Post-Invoke-Success {{ \"rm -f '{hidden}'\"; }};\n")
+    done = run_dev(machine, "hello", "there", hidden="ensurepip pip", APT_CONFIG=str(config))
+    assert done.returncode == 0, done.stderr
+    assert "hello there" in done.stdout
+    assert not hidden.exists()
 
 
 def test_a_failed_download_is_not_mended_by_apt(
