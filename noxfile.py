@@ -25,6 +25,8 @@ nox.needs_version = ">=2025.2.9"
 nox.options.default_venv_backend = "uv"
 nox.options.reuse_venv = "yes"
 nox.options.error_on_external_run = True
+# nox would go on using an environment of another Python.
+nox.options.envdir = f".nox/{sys.version_info.major}.{sys.version_info.minor}"
 nox.options.sessions = ["test", "lint", "types", "contracts"]
 
 ROOT = Path(__file__).resolve().parent
