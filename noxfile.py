@@ -45,6 +45,7 @@ TEST = (
     "hypothesis>=6.100",
     "pyyaml>=6",
     "pip>=23.1",  # dev.py is tested with it
+    "nox>=2025.2.9",  # and this file
 )
 TORCH = ("torch==2.13.0",)
 # Debian packages without which a test marked `system` would skip.

@@ -139,3 +139,11 @@ def test_type_checker_and_contracts_see_every_package(root: Path, projects: Proj
         assert text.count(source) == 2, f"[tool.pyright] include and extraPaths lack {source}"
         assert f'"{name.replace("-", "_")}"' in text
         assert f"{name} = {{ workspace = true }}" in text
+
+
+def test_contracts_close_every_private_floor_of_core(root: Path) -> None:
+    source = root / "packages" / "core" / "src" / "mortice"
+    text = (root / "pyproject.toml").read_text(encoding="utf-8")
+    contract = text[text.index("Plug-ins import public modules of core only") :]
+    for path in sorted(source.glob("_*/__init__.py")):
+        assert f'"mortice.{path.parent.name}"' in contract, f"add it to {contract[:43]!r}"
