@@ -48,6 +48,7 @@ TEST = (
     "nox>=2025.2.9",  # and this file
 )
 TORCH = ("torch==2.13.0",)
+OPINFO = ("expecttest>=0.3",)  # what torch's own samples import
 # Debian packages without which a test marked `system` would skip.
 SYSTEM_PACKAGES = ("python3-venv", "ca-certificates")
 
@@ -337,5 +338,5 @@ def bench(session: nox.Session) -> None:
 @nox.session
 def parity(session: nox.Session) -> None:
     """Compare every operator with torch."""
-    install(session, *all_packages(), *TEST, *TORCH)
-    session.run("python", "tests/parity/run.py", *session.posargs)
+    install(session, *all_packages(), *TEST, *TORCH, *OPINFO)
+    session.run("python", "tests/parity/run.py", *(session.posargs or ["--check", "--quiet"]))

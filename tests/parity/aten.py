@@ -26,8 +26,20 @@ SOURCES = HERE / "sources.json"  # overload -> OpInfos whose samples call it; ma
 CORE = HERE / "core_aten.txt"
 
 UNDEFINED = ("empty", "new_empty", "resize_", "empty_like")
-DRAWS = ("rand", "normal", "uniform", "bernoulli", "multinomial", "dropout", "exponential",
-         "cauchy", "geometric", "log_normal", "rrelu", "random")
+DRAWS = (
+    "rand",
+    "normal",
+    "uniform",
+    "bernoulli",
+    "multinomial",
+    "dropout",
+    "exponential",
+    "cauchy",
+    "geometric",
+    "log_normal",
+    "rrelu",
+    "random",
+)
 PER_OVERLOAD = 24
 
 
@@ -202,7 +214,9 @@ def index(ops: list[Any], plan: Plan) -> dict[str, list[str]]:
             found.setdefault(name, []).append(full_name(op))
     for name, users in found.items():
         stem = name.split(".")[0].strip("_").removeprefix("native_").removesuffix("_backward")
-        users.sort(key=lambda user: (user.split(":")[0].split(".")[-1] != stem, user in RANDOM, user))
+        users.sort(
+            key=lambda user: (user.split(":")[0].split(".")[-1] != stem, user in RANDOM, user)
+        )
     return {name: users[:6] for name, users in sorted(found.items())}
 
 
@@ -223,10 +237,15 @@ def _own() -> dict[str, list[tuple[Any, ...]]]:
         "sym_storage_offset.default": [(x,), (spaced,), (x[1],)],
         "sym_is_contiguous.default": [(x,), (spaced,)],
         "_local_scalar_dense.default": [
-            (torch.tensor(2.5),), (torch.tensor([[7]]),), (torch.tensor(True),),
-            (torch.tensor(1 + 2j),), (torch.tensor(1.5, dtype=torch.bfloat16),)],
+            (torch.tensor(2.5),),
+            (torch.tensor([[7]]),),
+            (torch.tensor(True),),
+            (torch.tensor(1 + 2j),),
+            (torch.tensor(1.5, dtype=torch.bfloat16),),
+        ],
         "scalar_tensor.default": [(2,), (2.5,), (True,)],
-        "rand.default": [((3, 4),)], "randn.default": [((3, 4),)],
+        "rand.default": [((3, 4),)],
+        "randn.default": [((3, 4),)],
         "randperm.default": [(6,)],
         "native_dropout.default": [(x, 0.5, True), (x, 0.0, True), (x, 0.5, False)],
         "alias.default": [(x,), (spaced,)],
@@ -237,35 +256,53 @@ def _own() -> dict[str, list[tuple[Any, ...]]]:
         "empty_strided.default": [((2, 3), (1, 2))],
         "any.dims": [(x, [0, 1]), (x, None), (x, [2], True)],
         "clamp.Tensor": [(x, torch.tensor(3.0), None), (x, None, torch.full((4,), 9.0))],
-        "fmod.Scalar": [(x, 5), (-x, 2.5)], "remainder.Scalar": [(x, 5), (-x, 2.5)],
+        "fmod.Scalar": [(x, 5), (-x, 2.5)],
+        "remainder.Scalar": [(x, 5), (-x, 2.5)],
         "pow.Scalar": [(2, x), (2.0, -x)],
         "atan2.out": [(x, -x, torch.empty(2, 3, 4)), (x, x[0], torch.empty(2, 3, 4))],
         "convolution.default": [(x, torch.ones(2, 3, 3), None, [1], [1], [1], False, [0], 1)],
         "_pdist_forward.default": [(x[0], 2.0), (x[0], 1.0), (x[0], float("inf")), (x[0], 0.0)],
         "_cdist_forward.default": [(x, x + 1, 2.0, None), (x, x + 1, 1.0, 2)],
         "_embedding_bag.default": [
-            (torch.arange(12.0).reshape(4, 3), torch.tensor([0, 1, 3, 2]), torch.tensor([0, 2]))],
+            (torch.arange(12.0).reshape(4, 3), torch.tensor([0, 1, 3, 2]), torch.tensor([0, 2]))
+        ],
         "embedding_dense_backward.default": [
             (x.reshape(6, 4), torch.tensor([0, 1, 1, 2, 0, 3]), 5, -1, False),
-            (x.reshape(6, 4), torch.tensor([0, 1, 1, 2, 0, 3]), 5, 1, True)],
+            (x.reshape(6, 4), torch.tensor([0, 1, 1, 2, 0, 3]), 5, 1, True),
+        ],
         "_adaptive_avg_pool2d_backward.default": [(torch.ones(2, 2, 2), x)],
         "avg_pool1d.default": [(x, [2]), (x, [3], [1], [1]), (x, [2], [2], [1], True, False)],
         "adaptive_avg_pool1d.default": [(x, [2]), (x, [3]), (x[0], [1])],
         "upsample_bilinear2d.vec": [
-            (x[None], [6, 7], False, None), (x[None], [2, 2], True, None),
-            (x[None], None, False, [2.0, 1.5])],
+            (x[None], [6, 7], False, None),
+            (x[None], [2, 2], True, None),
+            (x[None], None, False, [2.0, 1.5]),
+        ],
         "upsample_nearest2d.vec": [
-            (x[None], [6, 7], None), (x[None], [2, 2], None), (x[None], None, [2.0, 1.5])],
+            (x[None], [6, 7], None),
+            (x[None], [2, 2], None),
+            (x[None], None, [2.0, 1.5]),
+        ],
         "var.dim": [(x, [1]), (x, [0, 2], False), (x, None, True, True), (x, [1], True, True)],
         "bitwise_and.Scalar": [(x.long(), 5), (x.bool(), True)],
         "bitwise_or.Scalar": [(x.long(), 5), (x.bool(), True)],
         "bitwise_xor.Scalar": [(x.long(), 5), (x.bool(), True)],
         "_native_batch_norm_legit_no_training.default": [
-            (x, torch.tensor([1.0, 2.0, 3.0]), torch.ones(3), torch.arange(3.0), torch.ones(3),
-             0.1, 1e-5),
-            (x, None, None, torch.arange(3.0), torch.full((3,), 2.0), 0.1, 1e-5)],
-        "mul.Scalar": [(x, 2), (x, 2.5)], "add.Scalar": [(x, 2), (x, 2.5, 3)],
-        "sub.Scalar": [(x, 2), (x, 2.5, 3)], "div.Scalar": [(x, 2), (x.long(), 4)],
+            (
+                x,
+                torch.tensor([1.0, 2.0, 3.0]),
+                torch.ones(3),
+                torch.arange(3.0),
+                torch.ones(3),
+                0.1,
+                1e-5,
+            ),
+            (x, None, None, torch.arange(3.0), torch.full((3,), 2.0), 0.1, 1e-5),
+        ],
+        "mul.Scalar": [(x, 2), (x, 2.5)],
+        "add.Scalar": [(x, 2), (x, 2.5, 3)],
+        "sub.Scalar": [(x, 2), (x, 2.5, 3)],
+        "div.Scalar": [(x, 2), (x.long(), 4)],
         "div.Scalar_mode": [(x, 3, "floor"), (x.long(), 3, "trunc")],
     }
 

@@ -7,20 +7,37 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-import mortice
 import numpy as np
 import torch
 from compare import Comparison
 from convert import ToMortice, Unsupported, mortice_tensors, torch_tensors
 from names import RANDOM, UNDEFINED, Absent, function, inplace, method
 
+import mortice
+
 DTYPES: dict[str, torch.dtype] = {
-    "float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16,
-    "float16": torch.float16, "int64": torch.int64, "int32": torch.int32, "uint8": torch.uint8,
-    "bool": torch.bool, "complex64": torch.complex64,
+    "float32": torch.float32,
+    "float64": torch.float64,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+    "int64": torch.int64,
+    "int32": torch.int32,
+    "uint8": torch.uint8,
+    "bool": torch.bool,
+    "complex64": torch.complex64,
 }
-ASPECTS = ("forward", "strided", "method", "inplace", "out", "grad", "gradgrad", "error", "random",
-           "overload")
+ASPECTS = (
+    "forward",
+    "strided",
+    "method",
+    "inplace",
+    "out",
+    "grad",
+    "gradgrad",
+    "error",
+    "random",
+    "overload",
+)
 
 
 class Result(NamedTuple):
@@ -45,7 +62,7 @@ class Plan(NamedTuple):
 def seed_all(seed: int) -> None:
     torch.manual_seed(seed)
     random.seed(seed)
-    np.random.seed(seed)
+    np.random.seed(seed)  # noqa: NPY002 - what torch's generators of samples draw from
 
 
 def spread(samples: list[Any], limit: int | None) -> list[tuple[int, Any]]:
@@ -216,7 +233,9 @@ class OperatorChecks:
         if not self.op.supports_out or not tensors or isinstance(expected, list):
             raise NotApplicable
         self._their_out(sample, expected)
-        buffers = tuple(mortice.full(tuple(t.shape), 1, dtype=ToMortice()(t.dtype)) for t in tensors)
+        buffers = tuple(
+            mortice.full(tuple(t.shape), 1, dtype=ToMortice()(t.dtype)) for t in tensors
+        )
         single = isinstance(expected, torch.Tensor)
         actual, _ = self._call(self.ours, sample, out=buffers[0] if single else buffers)
         if not self.values:
@@ -228,11 +247,14 @@ class OperatorChecks:
         return self.same(actual, expected, self._precise(sample))
 
     def _their_out(self, sample: Any, expected: Any) -> None:
-        empty = [torch.empty_like(t, memory_format=torch.contiguous_format)
-                 for t in torch_tensors(expected)]
+        empty = [
+            torch.empty_like(t, memory_format=torch.contiguous_format)
+            for t in torch_tensors(expected)
+        ]
         out = empty[0] if isinstance(expected, torch.Tensor) else tuple(empty)
         result = refused_is_not_applicable(
-            self.op.op, sample.input, *sample.args, **sample.kwargs, out=out)
+            self.op.op, sample.input, *sample.args, **sample.kwargs, out=out
+        )
         if result is None:
             raise NotApplicable
 
@@ -242,7 +264,11 @@ class OperatorChecks:
         second = dtype_name == "float64" and self.op.supports_gradgrad
         for aspect, order in (("grad", 1), ("gradgrad", 2)):
             key = f"{dtype_name} {aspect} {index}"
-            if aspect not in self.plan.aspects or key in self.plan.skip or (order == 2 and not second):
+            if (
+                aspect not in self.plan.aspects
+                or key in self.plan.skip
+                or (order == 2 and not second)
+            ):
                 continue
             try:
                 expected = TorchGradient(self, sample).run(order)
@@ -378,8 +404,9 @@ class TorchGradient:
 
     def run(self, order: int) -> list[torch.Tensor | None]:
         outputs, leaves = self.outputs()
-        first = torch.autograd.grad(outputs, leaves, cotangents(outputs, 7), allow_unused=True,
-                                    create_graph=order == 2)
+        first = torch.autograd.grad(
+            outputs, leaves, cotangents(outputs, 7), allow_unused=True, create_graph=order == 2
+        )
         if order == 1:
             return list(first)
         live = [g for g in first if g is not None and g.requires_grad]
@@ -403,29 +430,39 @@ class MorticeGradient:
         if len(outputs) != len(theirs):
             raise AssertionError(f"{len(outputs)} results require grad, expected {len(theirs)}")
         given = [ToMortice()(c) for c in cotangents(theirs, 7)]
-        first = mortice.autograd.grad(outputs, ours_leaves, given, allow_unused=True,
-                                      create_graph=order == 2)
+        first = mortice.autograd.grad(
+            outputs, ours_leaves, given, allow_unused=True, create_graph=order == 2
+        )
         if order == 1:
             return list(first)
-        wanted = torch.autograd.grad(theirs, leaves, cotangents(theirs, 7), allow_unused=True,
-                                     create_graph=True)
-        pairs = [(ours, g) for ours, g in zip(first, wanted, strict=True)
-                 if g is not None and g.requires_grad and ours is not None and ours.requires_grad]
+        wanted = torch.autograd.grad(
+            theirs, leaves, cotangents(theirs, 7), allow_unused=True, create_graph=True
+        )
+        pairs = [
+            (ours, g)
+            for ours, g in zip(first, wanted, strict=True)
+            if g is not None and g.requires_grad and ours is not None and ours.requires_grad
+        ]
         live = [g for g in wanted if g is not None and g.requires_grad]
         if not pairs:
             return [None] * len(leaves)
         seeds = dict(zip(map(id, live), cotangents(live, 8), strict=True))
         given = [ToMortice()(seeds[id(g)]) for _, g in pairs]
-        return list(mortice.autograd.grad([ours for ours, _ in pairs], ours_leaves, given,
-                                          allow_unused=True))
+        return list(
+            mortice.autograd.grad(
+                [ours for ours, _ in pairs], ours_leaves, given, allow_unused=True
+            )
+        )
 
 
 def cotangents(tensors: list[torch.Tensor], seed: int) -> list[torch.Tensor]:
     generator = torch.Generator().manual_seed(seed)
     wide = {True: torch.complex128, False: torch.float64}
     # Drawn in double and cast, so that the call in higher precision sees the same ones.
-    return [torch.randn(t.shape, dtype=wide[t.is_complex()], generator=generator).to(t.dtype)
-            for t in tensors]
+    return [
+        torch.randn(t.shape, dtype=wide[t.is_complex()], generator=generator).to(t.dtype)
+        for t in tensors
+    ]
 
 
 def quiet() -> None:

@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import mortice
 import torch
 from convert import dtype_name, tensor_from_mortice
+
+import mortice
 
 TOLERANCE: dict[torch.dtype, tuple[float, float]] = {
     torch.float16: (2e-3, 1e-3),
@@ -140,7 +141,7 @@ def describe(
     ours: torch.Tensor, theirs: torch.Tensor, bad: torch.Tensor, rtol: float, atol: float
 ) -> str:
     """Count of differing elements, and the worst one."""
-    if ours.dtype in (torch.bool,):
+    if ours.dtype is torch.bool:
         off = bad.to(torch.float64)
     else:
         wide = torch.complex128 if ours.is_complex() else torch.float64
@@ -148,5 +149,7 @@ def describe(
     off = torch.where(bad, off.nan_to_num(nan=float("inf")), torch.zeros_like(off))
     index = tuple(int(i) for i in torch.unravel_index(off.argmax(), off.shape))
     got, want = ours[index].item(), theirs[index].item()
-    return (f"{int(bad.sum())} of {bad.numel()} values differ, worst at {list(index)}: {got:.8g}, "
-            f"expected {want:.8g} (rtol {rtol:g}, atol {atol:g})")
+    return (
+        f"{int(bad.sum())} of {bad.numel()} values differ, worst at {list(index)}: {got:.8g}, "
+        f"expected {want:.8g} (rtol {rtol:g}, atol {atol:g})"
+    )

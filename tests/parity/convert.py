@@ -7,10 +7,11 @@ import inspect
 import types
 from typing import Any, NamedTuple
 
-import mortice
 import numpy as np
 import torch
 from names import rebind, walk
+
+import mortice
 
 # dtypes that numpy has no name for travel as integers of the same width.
 _CARRIER = {torch.bfloat16: torch.int16}

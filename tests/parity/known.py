@@ -40,5 +40,7 @@ class Known:
         self.path.write_text(json.dumps(ordered, indent=1, ensure_ascii=False) + "\n")
 
     def summary(self) -> dict[str, Any]:
-        return {"operators": len(self.failures),
-                "checks": sum(len(checks) for checks in self.failures.values())}
+        return {
+            "operators": len(self.failures),
+            "checks": sum(len(checks) for checks in self.failures.values()),
+        }

@@ -7,27 +7,62 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-import mortice
 import torch
+
+import mortice
 
 # OpInfos with no place here: CUDA's jiterator, kernels that exist on accelerators only, sparse
 # layouts (mortice loads and converts them, it does not compute on them).
-EXCLUDED_PREFIXES = ("jiterator", "sparse.", "to_sparse", "torch._scaled_mm", "torch.ops.aten._flash",
-                     "torch.ops.aten._efficient", "_segment_reduce")
+EXCLUDED_PREFIXES = (
+    "jiterator",
+    "sparse.",
+    "to_sparse",
+    "torch._scaled_mm",
+    "torch.ops.aten._flash",
+    "torch.ops.aten._efficient",
+    "_segment_reduce",
+)
 
 # Results are random: shape and dtype are compared here, the distribution in randoms.py.
-RANDOM = frozenset({
-    "cauchy", "exponential", "geometric", "log_normal", "normal", "uniform", "randn", "randn_like",
-    "rand_like", "randint", "randint_like", "multinomial", "bernoulli", "nn.functional.rrelu",
-    "nn.functional.dropout", "nn.functional.dropout2d", "nn.functional.dropout3d",
-    "nn.functional.alpha_dropout", "nn.functional.feature_alpha_dropout", "svd_lowrank",
-    "pca_lowrank", "nn.functional.fractional_max_pool2d", "nn.functional.fractional_max_pool3d",
-})
+RANDOM = frozenset(
+    {
+        "cauchy",
+        "exponential",
+        "geometric",
+        "log_normal",
+        "normal",
+        "uniform",
+        "randn",
+        "randn_like",
+        "rand_like",
+        "randint",
+        "randint_like",
+        "multinomial",
+        "bernoulli",
+        "nn.functional.rrelu",
+        "nn.functional.dropout",
+        "nn.functional.dropout2d",
+        "nn.functional.dropout3d",
+        "nn.functional.alpha_dropout",
+        "nn.functional.feature_alpha_dropout",
+        "svd_lowrank",
+        "pca_lowrank",
+        "nn.functional.fractional_max_pool2d",
+        "nn.functional.fractional_max_pool3d",
+    }
+)
 
 # Contents are whatever memory held.
-UNDEFINED = frozenset({
-    "empty", "empty_like", "new_empty", "new_empty_strided", "empty_strided", "empty_permuted",
-})
+UNDEFINED = frozenset(
+    {
+        "empty",
+        "empty_like",
+        "new_empty",
+        "new_empty_strided",
+        "empty_strided",
+        "empty_permuted",
+    }
+)
 
 
 class Absent(Exception):

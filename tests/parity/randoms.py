@@ -10,10 +10,11 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import mortice
 import torch
 from checks import Plan, Result, say
 from convert import tensor_from_mortice
+
+import mortice
 
 N = 20_000
 Draw = Callable[[Any], Any]
@@ -50,7 +51,8 @@ CASES: dict[tuple[str, str], Draw] = {
     ("bernoulli_", "p number"): lambda m: m.empty(N).bernoulli_(0.7),
     ("multinomial", "replacement"): lambda m: m.multinomial(_probabilities(m), N, True),
     ("multinomial", "first without replacement"): lambda m: m.multinomial(
-        _probabilities(m).expand(4000, 4), 2, False)[:, 0],
+        _probabilities(m).expand(4000, 4), 2, False
+    )[:, 0],
     ("dropout", "p 0.3"): lambda m: m.dropout(m.ones(N), 0.3, True),
     ("native_dropout", "p 0.6"): lambda m: m.native_dropout(m.ones(N), 0.6, True)[0],
     ("alpha_dropout", ""): lambda m: m.nn.functional.alpha_dropout(m.ones(N), 0.4, True),
@@ -80,8 +82,10 @@ def differs(ours: torch.Tensor, theirs: torch.Tensor) -> str | None:
     limit = 2.2 * math.sqrt(2 / len(a))
     distance = ks_distance(a, b)
     if distance > limit:
-        return (f"distributions differ by {distance:.4f} (limit {limit:.4f}); mean {a.mean():.4g} "
-                f"and {b.mean():.4g}, std {a.std():.4g} and {b.std():.4g}")
+        return (
+            f"distributions differ by {distance:.4f} (limit {limit:.4f}); mean {a.mean():.4g} "
+            f"and {b.mean():.4g}, std {a.std():.4g} and {b.std():.4g}"
+        )
     if len(a) > 2 and a.unique().numel() > 50:
         return _correlated(a)
     return None

@@ -9,9 +9,18 @@ from typing import Any, NamedTuple
 
 from checks import ASPECTS
 
-COLUMNS = {"forward": "fwd", "strided": "strided", "method": "method", "inplace": "inplace",
-           "out": "out", "grad": "grad", "gradgrad": "grad2", "error": "error", "random": "random",
-           "overload": "aten"}
+COLUMNS = {
+    "forward": "fwd",
+    "strided": "strided",
+    "method": "method",
+    "inplace": "inplace",
+    "out": "out",
+    "grad": "grad",
+    "gradgrad": "grad2",
+    "error": "error",
+    "random": "random",
+    "overload": "aten",
+}
 
 
 class Row(NamedTuple):
@@ -77,13 +86,15 @@ def totals(rows: list[Row]) -> list[str]:
     there = [row for row in rows if row.absent is None and row.results]
     checks = sum(len(row.results) for row in there)
     passed = sum(row.passed for row in there)
-    lines = [f"{len(there)} operators, {sum(r.absent is not None for r in rows)} absent; "
-             f"{passed} of {checks} checks pass"]
+    absent = sum(row.absent is not None for row in rows)
+    lines = [f"{len(there)} operators, {absent} absent; {passed} of {checks} checks pass"]
     if there:
         shares = [row.percent for row in there]
         below = [row for row in there if row.percent < 90]
-        lines.append(f"{sum(s == 100 for s in shares)} pass everything, median "
-                     f"{statistics.median(shares):.1f} in 100, {len(below)} below 90 in 100")
+        lines.append(
+            f"{sum(s == 100 for s in shares)} pass everything, median "
+            f"{statistics.median(shares):.1f} in 100, {len(below)} below 90 in 100"
+        )
     for aspect in ASPECTS:
         of = [m for row in there for kind, m, _ in row.results.values() if kind == aspect]
         if of:
@@ -93,8 +104,18 @@ def totals(rows: list[Row]) -> list[str]:
 
 
 def as_json(rows: list[Row]) -> list[dict[str, Any]]:
-    return [{"operator": row.name, "absent": row.absent, "checks": len(row.results),
-             "passed": row.passed, "percent": round(row.percent, 2),
-             "failing": {key: {"aspect": aspect, "message": message, "sample": sample}
-                         for key, (aspect, message, sample) in row.results.items() if message}}
-            for row in rows]
+    return [
+        {
+            "operator": row.name,
+            "absent": row.absent,
+            "checks": len(row.results),
+            "passed": row.passed,
+            "percent": round(row.percent, 2),
+            "failing": {
+                key: {"aspect": aspect, "message": message, "sample": sample}
+                for key, (aspect, message, sample) in row.results.items()
+                if message
+            },
+        }
+        for row in rows
+    ]

@@ -43,13 +43,14 @@ for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_name, "1")  # before numpy and torch: workers are the parallelism
 sys.path.insert(0, str(Path(__file__).parent))
 
-from checks import ASPECTS, DTYPES  # noqa: E402
-from worker import Pool, Unit  # noqa: E402
+from checks import ASPECTS, DTYPES
+from worker import Pool, Unit
 
 
 def arguments(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="parity", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+        prog="parity", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     add = parser.add_argument
     add("--ops", default="", help="OpInfo names, comma-separated; add:variant, prefix. and * work")
     add("--overloads", default="", help="aten overloads, comma-separated")
@@ -77,9 +78,13 @@ def split(text: str) -> list[str]:
 
 
 def matches(name: str, patterns: list[str]) -> bool:
-    plain = name.split(":")[0]
-    return any(fnmatch.fnmatch(name, p) or fnmatch.fnmatch(plain, p)
-               or (p.endswith(".") and plain.startswith(p)) for p in patterns)
+    plain = name.split(":", maxsplit=1)[0]
+    return any(
+        fnmatch.fnmatch(name, p)
+        or fnmatch.fnmatch(plain, p)
+        or (p.endswith(".") and plain.startswith(p))
+        for p in patterns
+    )
 
 
 class Runner:
@@ -137,8 +142,11 @@ def units(runner: Runner, options: argparse.Namespace) -> tuple[list[Unit], dict
         work += [Unit(name, "op", dtype) for dtype in dtypes]
         work.append(Unit(name, "error", "any"))
     draws = {name for name, _ in randoms.CASES}
-    work += [Unit(name, "random", "any") for name in sorted(draws)
-             if everything or matches(name, patterns)]
+    work += [
+        Unit(name, "random", "any")
+        for name in sorted(draws)
+        if everything or matches(name, patterns)
+    ]
     if everything:
         overloads = aten.core_overloads()
     work += [Unit(name, "overload", dtype) for name in overloads for dtype in dtypes]
@@ -154,8 +162,12 @@ def lacks(op: Any) -> str | None:
         function(op)
     except Absent as error:
         return str(error)
-    if is_torch_testing(op.op) and not hasattr(mortice, op.name.split(".")[0]) \
-            and not hasattr(mortice.Tensor, op.name) and not hasattr(mortice.Tensor, op.name + "_"):
+    if (
+        is_torch_testing(op.op)
+        and not hasattr(mortice, op.name.split(".")[0])
+        and not hasattr(mortice.Tensor, op.name)
+        and not hasattr(mortice.Tensor, op.name + "_")
+    ):
         return f"mortice.{op.name}, mortice.Tensor.{op.name}"
     return None
 
@@ -235,8 +247,10 @@ def judge(rows: list[Any], options: argparse.Namespace) -> int:
         known.save()
         print(f"{known.path.name}: {known.summary()}")
     for name, checks in grown.items():
-        print(f"not in the list of known failures: {name}: {len(checks)}, e.g. "
-              + "; ".join(f"{key}: {why[:100]}" for key, why in list(checks.items())[:2]))
+        print(
+            f"not in the list of known failures: {name}: {len(checks)}, e.g. "
+            + "; ".join(f"{key}: {why[:100]}" for key, why in list(checks.items())[:2])
+        )
     failed = (options.check and grown) or (options.strict and any(row.failing for row in rows))
     return 1 if failed else 0
 
@@ -258,8 +272,10 @@ def main(argv: list[str]) -> int:
         return 0
     rows = collect(runner, options)
     if not rows:
-        print(f"parity: nothing is called {options.ops or options.overloads}; see --list",
-              file=sys.stderr)
+        print(
+            f"parity: nothing is called {options.ops or options.overloads}; see --list",
+            file=sys.stderr,
+        )
         return 2
     import report
 
@@ -276,8 +292,10 @@ def make_index(runner: Runner, options: argparse.Namespace) -> int:
     plan = Plan(options.samples, options.seed, frozenset(), frozenset(), lambda key: None)
     found = aten.index(list(runner.ops.values()), plan)
     aten.SOURCES.write_text(json.dumps(found, indent=0) + "\n")
-    print(f"{len(found)} overloads; of the core, without a source: "
-          + ", ".join(name for name in aten.core_overloads() if name not in found))
+    print(
+        f"{len(found)} overloads; of the core, without a source: "
+        + ", ".join(name for name in aten.core_overloads() if name not in found)
+    )
     return 0
 
 
