@@ -62,7 +62,7 @@ class Plan(NamedTuple):
 def seed_all(seed: int) -> None:
     torch.manual_seed(seed)
     random.seed(seed)
-    np.random.seed(seed)  # noqa: NPY002 - what torch's generators of samples draw from
+    np.random.seed(seed)
 
 
 def spread(samples: list[Any], limit: int | None) -> list[tuple[int, Any]]:
