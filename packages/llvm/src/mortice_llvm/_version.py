@@ -1,3 +1,5 @@
-"""The version; every distribution of the repository carries the same."""
+"""The one version number of this package."""
+
+from __future__ import annotations
 
 __version__ = "0.1.0"

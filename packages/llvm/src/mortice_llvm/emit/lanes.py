@@ -1,0 +1,277 @@
+"""Text of one LLVM function, and ``Lanes``: the operations on one element type and width."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+
+from ..dtypes import DTYPES, DType
+from ..target import Target
+
+
+class Text:
+    """Lines of one module under construction: functions, declarations, constants."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self.lines: list[str] = []
+        self.declared: dict[str, None] = {}
+        self.block = "entry"
+        self._count = 0
+
+    def fresh(self) -> str:
+        """A new number for names of values and blocks."""
+        self._count += 1
+        return str(self._count)
+
+    def value(self, text: str) -> str:
+        """Appends ``%new = text`` and returns the new name."""
+        name = f"%t{self.fresh()}"
+        self.lines.append(f"  {name} = {text}")
+        return name
+
+    def do(self, text: str) -> None:
+        """Appends an instruction without a result."""
+        self.lines.append("  " + text)
+
+    def label(self, name: str) -> None:
+        """Starts the block ``name``."""
+        self.lines.append(name + ":")
+        self.block = name
+
+    def declare(self, text: str) -> None:
+        """Adds a declaration once."""
+        self.declared[text] = None
+
+    def module(self) -> str:
+        """The whole module's text."""
+        return "\n".join([*sorted(self.declared), "", *self.lines, ""])
+
+
+def _float_literal(value: float, bits: int) -> str:
+    if bits == 32:
+        try:
+            value = struct.unpack("<f", struct.pack("<f", value))[0]
+        except OverflowError:
+            value = float("inf") if value > 0 else float("-inf")
+    return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
+
+
+class Lanes:
+    """Operations on ``width`` values of one dtype; width 1 is plain scalars.
+
+    Every method appends to the text and returns the name of the result. Without a fused
+    multiply-add in the target, ``fma`` is a multiplication and an addition, so that code that
+    needs its single rounding must not be offered there.
+    """
+
+    def __init__(self, text: Text, dtype: str, width: int) -> None:
+        self.text = text
+        self.dtype: DType = DTYPES[dtype]
+        self.width = width
+        self.target = text.target
+        reg = self.dtype.register
+        self.type = reg if width == 1 else f"<{width} x {reg}>"
+        self.bool_type = "i1" if width == 1 else f"<{width} x i1>"
+        short = {"float": "f32", "double": "f64"}.get(reg, reg)
+        self.suffix = short if width == 1 else f"v{width}{short}"
+
+    def like(self, dtype: str) -> Lanes:
+        """Lanes of the same width and another dtype."""
+        return Lanes(self.text, dtype, self.width)
+
+    @property
+    def ints(self) -> Lanes:
+        """The signed integers of the same size (for the bits of floats)."""
+        return self.like("i64" if self.dtype.bits == 64 else "i32")
+
+    # -- constants -----------------------------------------------------------------------------
+
+    def c(self, value: float) -> str:
+        """A constant in every lane."""
+        if self.dtype.kind == "f":
+            lit = _float_literal(value, self.dtype.bits)
+        elif self.dtype.kind == "b":
+            lit = "true" if value else "false"
+        else:
+            lit = str(int(value))
+        return lit if self.width == 1 else f"splat ({self.dtype.register} {lit})"
+
+    def splat(self, scalar: str) -> str:
+        """A scalar value in every lane."""
+        if self.width == 1:
+            return scalar
+        one = self.text.value(
+            f"insertelement {self.type} poison, {self.dtype.register} {scalar}, i64 0"
+        )
+        zeros = f"<{self.width} x i32> zeroinitializer"
+        return self.text.value(f"shufflevector {self.type} {one}, {self.type} poison, {zeros}")
+
+    def iota(self, start: int = 0) -> str:
+        """Lane numbers ``start``, ``start + 1``, ..."""
+        reg = self.dtype.register
+        if self.width == 1:
+            return str(start)
+        return "<" + ", ".join(f"{reg} {start + k}" for k in range(self.width)) + ">"
+
+    # -- arithmetic ----------------------------------------------------------------------------
+
+    def op(self, name: str, a: str, b: str) -> str:
+        """A two-operand LLVM instruction."""
+        return self.text.value(f"{name} {self.type} {a}, {b}")
+
+    def call(self, intrinsic: str, *args: str) -> str:
+        """An LLVM intrinsic with all operands of this type."""
+        name = f"@llvm.{intrinsic}.{self.suffix}"
+        self.text.declare(f"declare {self.type} {name}({', '.join([self.type] * len(args))})")
+        given = ", ".join(f"{self.type} {a}" for a in args)
+        return self.text.value(f"call {self.type} {name}({given})")
+
+    def add(self, a: str, b: str) -> str:
+        """a + b."""
+        return self.op("fadd" if self.dtype.kind == "f" else "add", a, b)
+
+    def sub(self, a: str, b: str) -> str:
+        """a - b."""
+        return self.op("fsub" if self.dtype.kind == "f" else "sub", a, b)
+
+    def mul(self, a: str, b: str) -> str:
+        """a * b."""
+        return self.op("fmul" if self.dtype.kind == "f" else "mul", a, b)
+
+    def div(self, a: str, b: str) -> str:
+        """a / b of floats."""
+        return self.op("fdiv", a, b)
+
+    def fma(self, a: str, b: str, c: str) -> str:
+        """a * b + c, rounded once where the target can."""
+        if self.target.fma:
+            return self.call("fma", a, b, c)
+        return self.add(self.mul(a, b), c)
+
+    def neg(self, a: str) -> str:
+        """-a of a float (also of zeros)."""
+        return self.text.value(f"fneg {self.type} {a}")
+
+    def abs(self, a: str) -> str:
+        """|a| of a float."""
+        return self.call("fabs", a)
+
+    def copysign(self, a: str, sign: str) -> str:
+        """|a| with the sign of ``sign``."""
+        return self.call("copysign", a, sign)
+
+    def cmp(self, how: str, a: str, b: str) -> str:
+        """Compares; ``how`` as in LLVM (``olt``, ``une``, ``slt``, ...)."""
+        inst = "fcmp" if self.dtype.kind == "f" else "icmp"
+        return self.text.value(f"{inst} {how} {self.type} {a}, {b}")
+
+    def select(self, where: str, a: str, b: str) -> str:
+        """``a`` where ``where`` is true, else ``b``."""
+        return self.text.value(f"select {self.bool_type} {where}, {self.type} {a}, {self.type} {b}")
+
+    def both(self, a: str, b: str) -> str:
+        """Logical and of two masks."""
+        return self.text.value(f"and {self.bool_type} {a}, {b}")
+
+    def either(self, a: str, b: str) -> str:
+        """Logical or of two masks."""
+        return self.text.value(f"or {self.bool_type} {a}, {b}")
+
+    def at_most(self, bound: str, x: str) -> str:
+        """min(bound, x) where a NaN in x stays."""
+        return self.select(self.cmp("olt", bound, x), bound, x)
+
+    def at_least(self, bound: str, x: str) -> str:
+        """max(bound, x) where a NaN in x stays."""
+        return self.select(self.cmp("ogt", bound, x), bound, x)
+
+    def poly(self, x: str, coefficients: Sequence[float]) -> str:
+        """The polynomial with these coefficients, highest power first (Horner)."""
+        r = self.c(coefficients[0])
+        for k in coefficients[1:]:
+            r = self.fma(r, x, self.c(k))
+        return r
+
+    # -- between floats and integers -----------------------------------------------------------
+
+    def convert(self, how: str, a: str, to: Lanes) -> str:
+        """A cast instruction (``bitcast``, ``sitofp``, ``zext``, ...) to the lanes ``to``."""
+        return self.text.value(f"{how} {self.type} {a} to {to.type}")
+
+    def bits(self, a: str) -> str:
+        """A float's bits as an integer."""
+        return self.convert("bitcast", a, self.ints)
+
+    def from_bits(self, i: str) -> str:
+        """The float with these bits."""
+        return self.ints.convert("bitcast", i, self)
+
+    def round_small(self, x: str) -> tuple[str, str]:
+        """The nearest integer to ``x``, as a float and as an integer, for |x| below 2**21.
+
+        Adding 1.5 * 2**p leaves the integer in the low bits of the sum.
+        """
+        magic = 12582912.0 if self.dtype.bits == 32 else 6755399441055744.0
+        sum_ = self.add(x, self.c(magic))
+        ints = self.ints
+        word = 0x4B400000 if self.dtype.bits == 32 else 0x4338000000000000
+        return self.sub(sum_, self.c(magic)), ints.sub(self.bits(sum_), ints.c(word))
+
+    def scale(self, x: str, n: str, ni: str) -> str:
+        """x * 2**n for a normal x and integral n (float ``n``, integer ``ni``), right also where
+        the result is subnormal or overflows; |n| at most twice the exponent range.
+        """
+        if self.target.name == "avx512" and self.width * self.dtype.bits >= 512:
+            return self._scalef(x, n)
+        ints = self.ints
+        bias, shift = (127, 23) if self.dtype.bits == 32 else (1023, 52)
+        half = ints.op("ashr", ni, ints.c(1))
+        rest = ints.sub(ni, half)
+        for part in (half, rest):
+            power = ints.op("shl", ints.add(part, ints.c(bias)), ints.c(shift))
+            x = self.mul(x, self.from_bits(power))
+        return x
+
+    def pieces(self, x: str, size: int) -> list[str]:
+        """Cuts a vector into parts of ``size`` lanes."""
+        out: list[str] = []
+        for at in range(0, self.width, size):
+            lanes = ", ".join(f"i32 {at + k}" for k in range(size))
+            out.append(
+                self.text.value(
+                    f"shufflevector {self.type} {x}, {self.type} poison, <{size} x i32> <{lanes}>"
+                )
+            )
+        return out
+
+    def joined(self, parts: list[str]) -> str:
+        """Joins vectors of equal size (a power of two of them) into one of this width."""
+        size = self.width // len(parts)
+        reg = self.dtype.register
+        while len(parts) > 1:
+            lanes = ", ".join(f"i32 {k}" for k in range(2 * size))
+            parts = [
+                self.text.value(
+                    f"shufflevector <{size} x {reg}> {a}, <{size} x {reg}> {b}, "
+                    f"<{2 * size} x i32> <{lanes}>"
+                )
+                for a, b in zip(parts[::2], parts[1::2], strict=True)
+            ]
+            size *= 2
+        return parts[0]
+
+    def _scalef(self, x: str, n: str) -> str:
+        """AVX-512's scaling instruction on register-sized parts (the cutting is free)."""
+        size, tag = (16, "ps") if self.dtype.bits == 32 else (8, "pd")
+        part = f"<{size} x {self.dtype.register}>"
+        name = f"@llvm.x86.avx512.mask.scalef.{tag}.512"
+        self.text.declare(f"declare {part} {name}({part}, {part}, {part}, i{size}, i32)")
+        done = [
+            self.text.value(
+                f"call {part} {name}({part} {a}, {part} {b}, {part} zeroinitializer, "
+                f"i{size} -1, i32 4)"
+            )
+            for a, b in zip(self.pieces(x, size), self.pieces(n, size), strict=True)
+        ]
+        return self.joined(done)

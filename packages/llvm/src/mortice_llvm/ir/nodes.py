@@ -1,0 +1,92 @@
+"""The loop IR's data: immutable, in static single assignment form.
+
+A kernel runs over dimensions ``dims``. The last one is the inner loop, made of vectors; the ones
+before it form the rows, which are shared out to threads (a kernel of one dimension shares out
+that one). Its body is a list of regions, executed in order for each row:
+
+- ``each``: once per inner element. Its values are seen by later regions only through memory and
+  through reductions.
+- ``row``: once per row, scalar. Its values, and the results of reductions, are seen by all later
+  regions of the row.
+
+A buffer has one stride per dimension, in elements: an integer, the name of a dimension, or the
+name of a stride that the caller passes. Stride 0 broadcasts.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ..dtypes import DTYPES
+
+
+class Buffer(NamedTuple):
+    """Memory that the kernel reads (``mode`` ``in``) or writes (``out``)."""
+
+    name: str
+    dtype: str
+    mode: str
+    strides: tuple[int | str, ...]
+
+
+class Scalar(NamedTuple):
+    """A number that the caller passes: f64 for floats, i64 for integers."""
+
+    name: str
+    dtype: str
+
+
+class Instr(NamedTuple):
+    """One operation. ``id`` is the value's number (-1 for a store); ``attr`` depends on ``op``:
+    the constant of ``const``, the buffer of ``load`` and ``store``, the name of ``param``.
+    """
+
+    id: int
+    op: str
+    dtype: str
+    args: tuple[int, ...]
+    attr: str | int | float | bool | None = None
+
+
+class Region(NamedTuple):
+    """Instructions run per element (``each``) or per row (``row``)."""
+
+    kind: str
+    instrs: tuple[Instr, ...]
+
+
+class Kernel(NamedTuple):
+    """A whole kernel; its C parameters are buffers, dims, ``symbols()``, scalars, in this order."""
+
+    name: str
+    dims: tuple[str, ...]
+    buffers: tuple[Buffer, ...]
+    scalars: tuple[Scalar, ...]
+    regions: tuple[Region, ...]
+
+    def symbols(self) -> tuple[str, ...]:
+        """Names of strides that are neither numbers nor dimensions, in order of appearance."""
+        seen: dict[str, None] = {}
+        for b in self.buffers:
+            for s in b.strides:
+                if isinstance(s, str) and s not in self.dims:
+                    seen[s] = None
+        return tuple(seen)
+
+    def buffer(self, name: str) -> Buffer:
+        """The buffer called ``name``."""
+        return next(b for b in self.buffers if b.name == name)
+
+    def may_alias(self, out: str, source: str) -> bool:
+        """True if output ``out`` may be the same memory as input ``source``: same element size
+        and strides, and ``source`` is not read after an earlier region has stored ``out``.
+        """
+        a, b = self.buffer(out), self.buffer(source)
+        if DTYPES[a.dtype].size != DTYPES[b.dtype].size or a.strides != b.strides:
+            return False
+        stored = False
+        for region in self.regions:
+            if stored and any(i.op == "load" and i.attr == source for i in region.instrs):
+                return False
+            stored = stored or any(i.op == "store" and i.attr == out for i in region.instrs)
+        return True

@@ -1,0 +1,104 @@
+"""Ready kernels by name, called with addresses.
+
+``pointwise(name, dtype)`` and ``row(name, dtype)`` return a ctypes function. It takes the
+outputs' and inputs' addresses (integers), then sizes, then numbers; it releases the GIL, and uses
+several threads when there is much to do. Getting a kernel costs a dictionary lookup the second
+time, well under a millisecond from the object cache, and some ten milliseconds when it must be
+compiled. ``custom(kernel)`` does the same for a kernel of one's own.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ..dtypes import short
+from ..errors import UnknownKernel, nearest
+from .table import Entry, entry, names
+
+if TYPE_CHECKING:
+    from ..ir import Kernel
+
+Call = Callable[..., None]
+
+_ready: dict[tuple[str, ...], Any] = {}
+
+__all__ = ["custom", "names", "pointwise", "row"]
+
+
+def _signature(outs: int, ins: int, ints: int, floats: int) -> list[type]:
+    pointers = [ctypes.c_void_p] * (outs + ins)
+    return [*pointers, *[ctypes.c_int64] * ints, *[ctypes.c_double] * floats]
+
+
+def _named(family: str, name: str, dtype: str) -> Call:
+    key = (family, name, dtype)
+    found = _ready.get(key)
+    if found is None:
+        dtype = short(dtype)
+        e = entry(family, name)
+        if e is None:
+            known = names(family)
+            raise UnknownKernel(f"no {family} kernel {name!r}.{nearest(name, known)}")
+        found = _load(e, name, dtype)
+        _ready[key] = found
+    return found
+
+
+def _load(e: Entry, name: str, dtype: str) -> Call:
+    from ..runtime.library import load
+
+    symbol = f"{name}_{dtype}"
+
+    def make_text(target: Any) -> str:
+        from ..emit import emit_kernel
+        from .build import build
+
+        return emit_kernel(build(e, symbol, dtype), target)
+
+    library = load(f"{e.family}/{symbol}".encode(), make_text)
+    sizes = 1 if e.family == "pointwise" else 2
+    signature = _signature(e.outs, e.ins, sizes, len(e.scalars))
+    return library.function(symbol, *signature)
+
+
+def pointwise(name: str, dtype: str = "f32") -> Call:
+    """The kernel ``name`` over n contiguous elements: ``fn(out.., in.., n, number..)``.
+
+    dtype is that of inputs and outputs (comparisons write bool). An output may be the same
+    memory as an input, but not overlap one in part. Raises UnknownKernel, NotAvailable.
+    """
+    return _ready.get(("pointwise", name, dtype)) or _named("pointwise", name, dtype)
+
+
+def row(name: str, dtype: str = "f32") -> Call:
+    """The kernel ``name`` along the last axis: ``fn(out.., in.., rows, cols, number..)``.
+
+    Arrays are contiguous (rows, cols); see docs/llvm.md for each kernel's parameters.
+    """
+    return _ready.get(("row", name, dtype)) or _named("row", name, dtype)
+
+
+def custom(kernel: Kernel) -> Call:
+    """Compiles (or finds in the cache) a loop-IR kernel; parameters as ``Kernel`` says."""
+    from ..ir import text, verify
+    from ..runtime.library import load
+
+    source = text(kernel)
+    found = _ready.get(("custom", source))
+    if found is None:
+        verify(kernel)
+
+        def make_text(target: Any) -> str:
+            from ..emit import emit_kernel
+
+            return emit_kernel(kernel, target)
+
+        library = load(b"custom/" + source.encode(), make_text)
+        kinds = {"f64": ctypes.c_double, "i64": ctypes.c_int64}
+        signature = _signature(len(kernel.buffers), 0, len(kernel.dims) + len(kernel.symbols()), 0)
+        signature += [kinds[s.dtype] for s in kernel.scalars]
+        found = library.function(kernel.name, *signature)
+        _ready["custom", source] = found
+    return found

@@ -1,0 +1,40 @@
+"""Makes the loop-IR kernel of a table entry."""
+
+from __future__ import annotations
+
+from ..dtypes import computes_as
+from ..dtypes import dtype as find_dtype
+from ..errors import NotAvailable
+from ..ir import Build, Kernel
+from ..scalar import scalar_op
+from . import pointwise_bodies, row_bodies
+from .table import Entry
+
+
+def build(e: Entry, symbol: str, dtype: str) -> Kernel:
+    """Returns the kernel of entry ``e`` for ``dtype`` under the name ``symbol``."""
+    if e.family == "row":
+        return row_bodies.build(e, symbol, dtype)
+    b = Build(symbol, ("n",))
+    outs = [b.out(f"out{k}", "bool" if e.bool_out else dtype) for k in range(e.outs)]
+    ins = [b.input(f"in{k}", dtype) for k in range(e.ins)]
+    for s in e.scalars:
+        b.scalar(s)
+    b.each()
+    compute = computes_as(dtype)
+    values = [b.load(name, compute) for name in ins]
+    body = getattr(pointwise_bodies, e.body, None)
+    if body is None:
+        _check_accepts(e.body, compute)
+        results = [b.op(e.body, *values)]
+    else:
+        made = body(b, *values, *(b.param(s, compute) for s in e.scalars))
+        results = list(made) if isinstance(made, tuple) else [made]
+    for name, value in zip(outs, results, strict=True):
+        b.store(name, value)
+    return b.done()
+
+
+def _check_accepts(op: str, compute: str) -> None:
+    if find_dtype(compute).kind not in scalar_op(op).by_kind:
+        raise NotAvailable(f"{op} does not take {compute}")

@@ -1,0 +1,100 @@
+"""The object cache: files named by a hash of everything that made them.
+
+An entry is a head (magic, hash of the object) and the object. It is written to a temporary file
+and renamed, so readers see whole entries; one that is damaged all the same counts as a miss and
+is written anew. The directory is ``$MORTICE_CACHE_DIR/llvm``, else the platform's cache
+directory. A directory that cannot be written leaves the cache empty: kernels are then compiled in
+each process.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+MAGIC = b"MRTOBJ1\n"
+_source_hash: bytes | None = None
+
+
+def digest(*parts: bytes) -> bytes:
+    """A 20-byte hash of the parts, each with its length."""
+    try:
+        from _blake2 import blake2b  # hashlib would load OpenSSL first
+    except ImportError:
+        from hashlib import blake2b
+    h = blake2b(digest_size=20)
+    for part in parts:
+        h.update(len(part).to_bytes(8, "little"))
+        h.update(part)
+    return h.digest()
+
+
+def directory() -> str:
+    """Where entries lie (the directory may not exist yet)."""
+    root = os.environ.get("MORTICE_CACHE_DIR")
+    if root:
+        return os.path.join(root, "llvm")
+    if sys.platform == "win32":
+        base = os.environ.get("LOCALAPPDATA") or os.path.expanduser("~\\AppData\\Local")
+    elif sys.platform == "darwin":
+        base = os.path.expanduser("~/Library/Caches")
+    else:
+        base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return os.path.join(base, "mortice", "llvm")
+
+
+def source_hash() -> bytes:
+    """A hash of this package's sources: other sources may make other code."""
+    global _source_hash
+    if _source_hash is None:
+        root = os.path.dirname(os.path.dirname(__file__))
+        parts: list[bytes] = []
+        for folder in (".", "emit", "ir", "kernels", "runtime"):
+            try:
+                names = sorted(os.listdir(os.path.join(root, folder)))
+            except OSError:  # inside a zip archive: the version stands for the sources
+                from .._version import __version__
+
+                parts = [__version__.encode()]
+                break
+            for name in names:
+                if name.endswith(".py"):
+                    with open(os.path.join(root, folder, name), "rb") as f:
+                        parts.append(f.read())
+        _source_hash = digest(*parts)
+    return _source_hash
+
+
+def _path(key: bytes) -> str:
+    return os.path.join(directory(), key.hex() + ".o")
+
+
+def read(key: bytes) -> bytes | None:
+    """The object stored under ``key``, or None."""
+    try:
+        with open(_path(key), "rb") as f:
+            entry = f.read()
+    except OSError:
+        return None
+    head = len(MAGIC) + 20
+    if entry[: len(MAGIC)] != MAGIC or digest(entry[head:]) != entry[len(MAGIC) : head]:
+        return None
+    return entry[head:]
+
+
+def write(key: bytes, obj: bytes) -> bool:
+    """Stores ``obj`` under ``key``; returns False where the directory cannot be written."""
+    path = _path(key)
+    temporary = f"{path}.{os.getpid()}.{os.urandom(4).hex()}.tmp"
+    try:
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        with open(temporary, "wb") as f:
+            f.write(MAGIC + digest(obj) + obj)
+        os.replace(temporary, path)
+    except OSError:
+        try:
+            os.unlink(temporary)
+        except OSError:
+            pass  # it was never made, or the same fault hinders removing it
+        return False
+    return True

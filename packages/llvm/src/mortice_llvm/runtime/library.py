@@ -1,0 +1,119 @@
+"""From a key to callable code: cache, else compile; then load."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from ..errors import LoadError
+from ..target import Target, host
+from . import cache
+
+_lock = threading.RLock()
+_keep: list[object] = []
+
+
+class Library:
+    """Loaded code: ``address(name)`` of its functions, ``function(name, ...)`` to call them."""
+
+    def __init__(self, symbols: dict[str, int]) -> None:
+        self._symbols = symbols
+
+    def address(self, name: str) -> int:
+        """The address of a function."""
+        if name not in self._symbols:
+            raise LoadError(f"no function {name!r}; there are {', '.join(self._symbols)}")
+        return self._symbols[name]
+
+    def function(
+        self, name: str, *argtypes: type, restype: type | None = None
+    ) -> Callable[..., Any]:
+        """The function as a ctypes callable (the GIL is released while it runs)."""
+        return ctypes.CFUNCTYPE(restype, *argtypes)(self.address(name))
+
+
+def loads_elf() -> bool:
+    """True where objects are loaded without LLVM."""
+    return sys.platform == "linux" and host().arch == "x86_64"
+
+
+def resolve(name: str) -> int:
+    """The address of a symbol that objects may leave open."""
+    if name == "mortice_parallel_for":
+        from .threads import parallel_for
+
+        return parallel_for()
+    return ctypes.cast(getattr(ctypes.CDLL(None), name), ctypes.c_void_p).value or 0
+
+
+def _load_by_llvm(obj: bytes) -> dict[str, int]:
+    """Loads with LLVM's own loader, on platforms that ``elf`` does not know."""
+    import llvmlite.binding as llvm
+
+    from .compiler import ALLOWED_EXTERNS, _target_machine
+
+    _target_machine(host())
+    for name in ALLOWED_EXTERNS:
+        if name.startswith("mortice_"):
+            llvm.add_symbol(name, resolve(name))
+    module = llvm.parse_assembly("", llvm.create_context())
+    machine = llvm.Target.from_default_triple().create_target_machine()
+    engine = llvm.create_mcjit_compiler(module, machine)
+    file = llvm.ObjectFileRef.from_data(obj)
+    engine.add_object_file(file)
+    engine.finalize_object()
+    _keep.append((engine, module, file))
+    return _EngineSymbols(engine)
+
+
+class _EngineSymbols(dict[str, int]):
+    """Looks symbols up in an execution engine on demand."""
+
+    def __init__(self, engine: object) -> None:
+        super().__init__()
+        self.engine = engine
+
+    def __contains__(self, name: object) -> bool:
+        return self[str(name)] != 0
+
+    def __missing__(self, name: str) -> int:
+        found = self.engine.get_function_address(name)  # type: ignore[attr-defined]
+        self[name] = found
+        return found
+
+
+def load_object(obj: bytes) -> Library:
+    """Loads an object file into this process."""
+    if loads_elf():
+        from .elf import load as load_elf
+
+        return Library(load_elf(obj, resolve))
+    return Library(_load_by_llvm(obj))
+
+
+def load(key: bytes, make_text: Callable[[Target], str], target: Target | None = None) -> Library:
+    """Returns the code for ``key``: from the cache, else compiled from ``make_text(target)``.
+
+    ``key`` must determine the text, given this package's sources and the target.
+    """
+    target = target or host()
+    with _lock:
+        full = cache.digest(cache.source_hash(), target.name.encode(), sys.platform.encode(), key)
+        obj = cache.read(full)
+        if obj is not None:
+            try:
+                return load_object(obj)
+            except LoadError:
+                pass  # a bad entry is a miss: it is made again below
+        from .compiler import check_externs, compile_text
+
+        obj = compile_text(make_text(target), target)
+        if loads_elf():
+            from .elf import externs
+
+            check_externs(externs(obj))
+        cache.write(full, obj)
+        return load_object(obj)

@@ -1,0 +1,205 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+
+import numpy as np
+import pytest
+
+import mortice_llvm
+from mortice_llvm import kernels
+from mortice_llvm.errors import CompileError, LoadError
+from mortice_llvm.runtime import cache, elf, library
+from mortice_llvm.runtime.compiler import check_externs, compile_text
+from mortice_llvm.target import host
+
+linux = pytest.mark.skipif(not library.loads_elf(), reason="objects are loaded by LLVM here")
+
+
+def _child(code: str, **env: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **env},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+GELU = """
+    import sys, array
+    from mortice_llvm import kernels
+    x = array.array("f", [1.0] * 100); y = array.array("f", [0.0] * 100)
+    kernels.pointwise("gelu")(y.buffer_info()[0], x.buffer_info()[0], 100)
+    print(round(y[0], 5), round(y[99], 5), "llvmlite" in sys.modules, "numpy" in sys.modules)
+"""
+
+
+@linux
+def test_a_cached_kernel_needs_neither_llvmlite_nor_numpy(tmp_path):
+    env = {"MORTICE_CACHE_DIR": str(tmp_path)}
+    assert _child(GELU, **env) == "0.84134 0.84134 True False"
+    assert _child(GELU, **env) == "0.84134 0.84134 False False"
+
+
+@linux
+def test_damaged_entries_are_misses(tmp_path):
+    env = {"MORTICE_CACHE_DIR": str(tmp_path)}
+    _child(GELU, **env)
+    for k, path in enumerate(sorted((tmp_path / "llvm").iterdir())):
+        data = path.read_bytes()
+        path.write_bytes(data[: len(data) // 2] if k else b"")
+    assert _child(GELU, **env) == "0.84134 0.84134 True False"
+    assert _child(GELU, **env) == "0.84134 0.84134 False False"
+
+
+def test_a_cache_that_cannot_be_written_is_done_without(tmp_path):
+    blocked = tmp_path / "file"
+    blocked.write_text("no directory")
+    assert _child(GELU, MORTICE_CACHE_DIR=str(blocked)) == "0.84134 0.84134 True False"
+
+
+def test_many_processes_fill_one_cache(tmp_path):
+    code = textwrap.dedent(GELU)
+    env = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(sys.path),
+        "MORTICE_CACHE_DIR": str(tmp_path),
+    }
+    running = [
+        subprocess.Popen([sys.executable, "-c", code], env=env, stdout=subprocess.PIPE, text=True)
+        for _ in range(4)
+    ]
+    for p in running:
+        out, _ = p.communicate(timeout=60)
+        assert out.startswith("0.84134 0.84134")
+    assert not [n for n in os.listdir(tmp_path / "llvm") if n.endswith(".tmp")]
+
+
+def test_an_entry_with_a_sound_head_and_another_objects_bytes_is_a_miss(monkeypatch, tmp_path):
+    monkeypatch.setenv("MORTICE_CACHE_DIR", str(tmp_path))
+    key = b"k" * 20
+    assert cache.write(key, b"no object at all")
+    assert cache.read(key) == b"no object at all"
+    if library.loads_elf():
+        with pytest.raises(LoadError):
+            elf.load(b"no object at all", library.resolve)
+
+
+@linux
+def test_the_loader_refuses_damage_and_never_crashes():
+    text = "define i32 @f() {\n ret i32 7\n}\n"
+    obj = compile_text(text, host())
+    assert library.load_object(obj).function("f", restype=library.ctypes.c_int)() == 7
+    for cut in range(0, len(obj) - 1, 97):
+        try:
+            elf.load(obj[:cut], library.resolve)
+        except LoadError:
+            continue
+        pytest.fail(f"an object cut at {cut} was accepted")
+
+
+@linux
+def test_symbols_outside_the_accepted_ones_are_refused():
+    obj = compile_text(
+        "declare double @sin(double)\ndefine double @f(double %x) {\n"
+        "  %y = call double @sin(double %x)\n  ret double %y\n}\n",
+        host(),
+    )
+    with pytest.raises(CompileError, match="sin"):
+        check_externs(elf.externs(obj))
+
+
+def test_llvms_message_is_passed_on():
+    with pytest.raises(CompileError, match="expected"):
+        compile_text("this is no LLVM text", host())
+
+
+# -- threads -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def three_threads():
+    before = mortice_llvm.get_num_threads()
+    mortice_llvm.set_num_threads(3)
+    yield
+    mortice_llvm.set_num_threads(before)
+
+
+def test_many_threads_give_the_same(three_threads, call):
+    x = np.random.default_rng(0).standard_normal(1_000_003).astype(np.float32)
+    y, z = np.empty_like(x), np.empty_like(x)
+    gelu = kernels.pointwise("gelu")
+    for _ in range(20):
+        y[:] = 0
+        call(gelu, y, x, x.size)
+    mortice_llvm.set_num_threads(1)
+    call(gelu, z, x, x.size)
+    assert np.array_equal(y, z)
+
+
+def test_callers_at_the_same_time(three_threads, call):
+    x = np.random.default_rng(1).standard_normal(200_000).astype(np.float32)
+    want = x * x
+    square = kernels.pointwise("square")
+    wrong: list[int] = []
+
+    def work() -> None:
+        y = np.empty_like(x)
+        for k in range(100):
+            y[:] = 0
+            call(square, y, x, x.size)
+            if not np.array_equal(y, want):
+                wrong.append(k)
+
+    callers = [threading.Thread(target=work) for _ in range(3)]
+    for c in callers:
+        c.start()
+    for c in callers:
+        c.join()
+    assert wrong == []
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_the_pool_survives_fork():
+    code = """
+        import os, warnings
+        import numpy as np, mortice_llvm
+        from mortice_llvm import kernels
+        warnings.simplefilter("ignore")
+        mortice_llvm.set_num_threads(2)
+        x = np.ones(300_000, np.float32); y = np.zeros_like(x)
+        def run():
+            y[:] = 0
+            kernels.pointwise("square")(y.ctypes.data, x.ctypes.data, x.size)
+            return bool((y == 1).all())
+        assert run()
+        child = os.fork()
+        if child == 0:
+            ok = all(run() for _ in range(50))
+            grandchild = os.fork()
+            if grandchild == 0:
+                os._exit(0 if run() else 1)
+            ok = ok and os.waitpid(grandchild, 0)[1] == 0
+            os._exit(0 if ok else 1)
+        status = os.waitpid(child, 0)[1]
+        print(status, run())
+    """
+    assert _child(code) == "0 True"
+
+
+def test_the_number_of_threads_is_checked():
+    with pytest.raises(ValueError, match="at least 1"):
+        mortice_llvm.set_num_threads(0)
+    assert (
+        _child(
+            "import mortice_llvm; print(mortice_llvm.get_num_threads())", MORTICE_NUM_THREADS="5"
+        )
+        == "5"
+    )
