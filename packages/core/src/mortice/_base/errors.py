@@ -114,6 +114,10 @@ class PluginUnavailable(PluginError):
     state = "unavailable"
 
 
+class PluginImportError(PluginError, ImportError):
+    """``import mortice.NAME`` of a plug-in's module that cannot be used."""
+
+
 class Unavailable(MorticeError, RuntimeError):
     """Raised by a plug-in whose hardware or library is missing.
 

@@ -1,0 +1,89 @@
+"""The sockets: finding, judging and loading plug-ins.
+
+Importing this package reads nothing and imports nothing; each function brings in what it needs.
+The parts, in the order in which they are used:
+
+=============  ================================================================
+groups         the table of entry-point groups
+index          what is installed, from metadata, remembered per directory
+manifest       ``mortice.toml``, what a plug-in says of itself
+policy         what may be used
+catalog        all entries: registered, built in, installed
+resolution     which entry a name means, and its state
+manager        loading it
+report         telling people
+=============  ================================================================
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .entry import Entry, Status
+
+
+def find(group: str) -> tuple[Entry, ...]:
+    """The entries of a group (its full name or its kind), from metadata only."""
+    from . import catalog
+    from .groups import group_of
+
+    return tuple(catalog.entries(group_of(group)))
+
+
+def load(group: str, name: str) -> Any:
+    """What ``name`` in ``group`` provides: the class its hook returns, or the module itself.
+
+    Loaded at the first call in the process. Raises PluginNotFound, or the Plugin* error of the
+    entry's state, which says what to do.
+    """
+    from . import manager
+
+    return manager.load(group, name)
+
+
+def load_entry(entry: Entry) -> Any:
+    """As ``load``, for one entry from ``find``."""
+    from . import manager
+
+    return manager.load_entry(entry)
+
+
+def operator_parts(namespace: str, device: str | None = None) -> tuple[Entry, ...]:
+    """The entries that make up an operator namespace, each for ``load_entry``.
+
+    Those whose manifest names devices belong to them: they are given for that ``device`` alone
+    (``namespace`` may then be ``""`` for all namespaces), the others for ``device=None``.
+    """
+    return tuple(
+        entry
+        for entry in find("mortice.operators")
+        if namespace in ("", entry.name.partition(":")[0])
+        and (device in entry.row["devices"] if entry.row.get("devices") else device is None)
+    )
+
+
+def state(group: str, name: str) -> Status:
+    """The state of a name, without loading it; its ``state`` is ``not found`` for nobody's."""
+    from . import report
+    from .groups import group_of
+
+    return report.state(group_of(group), name)
+
+
+def options(group: str, name: str, given: dict[str, Any] | None = None) -> dict[str, Any]:
+    """The options of an entry: its manifest's defaults, then the config files', then ``given``.
+
+    Raises ConfigError for a name its manifest does not declare, or a value of another type.
+    """
+    from . import report
+    from .groups import group_of
+
+    return report.options(group_of(group), name, given or {})
+
+
+def emit(event: str, **facts: Any) -> None:
+    """Tell listeners of an event: ``emit("graph_compiled", backend=..., graph=..., seconds=...)``."""
+    from . import events
+
+    events.emit(event, **facts)

@@ -1,0 +1,139 @@
+"""Every entry there is: registered in this process, built into core, and installed."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from mortice._base.errors import RegistrationError, nearest
+
+from . import index
+from .entry import Entry
+from .groups import GROUPS, Group
+from .metadata import Distribution, parse_value
+
+# What core itself provides, under the same rules as everybody's: (group, name, value, manifest
+# row). The names are reserved: an installed entry of the same name is a conflict.
+BUILT_IN: tuple[tuple[str, str, str, dict[str, Any]], ...] = ()
+
+_registered: dict[tuple[str, str], Entry] = {}
+_lock = threading.Lock()
+
+
+def entries(group: Group | None = None, *, refresh: bool = False) -> list[Entry]:
+    """All entries, or those of one group, by kind and name. Reads metadata only."""
+    found = [*_registered.values(), *_built_in(), *_installed(refresh)]
+    if group is not None:
+        found = [entry for entry in found if entry.group is group]
+    order = list(GROUPS)
+    return sorted(
+        found,
+        key=lambda entry: (order.index(entry.group.name), entry.name, entry.distribution.name),
+    )
+
+
+def candidates(group: Group, name: str, *, refresh: bool = False) -> list[Entry]:
+    """The entries called ``name``; one registered in the process stands before all others."""
+    registered = _registered.get((group.name, name))
+    if registered is not None:
+        return [registered]
+    return [entry for entry in entries(group, refresh=refresh) if entry.name == name]
+
+
+def registered(group: Group) -> list[str]:
+    """The names registered in this process."""
+    return [name for where, name in _registered if where == group.name]
+
+
+def _built_in() -> list[Entry]:
+    core = Distribution("mortice", _core_version())
+    return [
+        Entry(
+            GROUPS[group],
+            name,
+            value,
+            core,
+            source="built in",
+            manifest={"entries": {f"{GROUPS[group].kind}:{name}": row}},
+        )
+        for group, name, value, row in BUILT_IN
+    ]
+
+
+def _core_version() -> str:
+    from mortice._version import __version__
+
+    return __version__
+
+
+def _installed(refresh: bool) -> list[Entry]:
+    result: list[Entry] = []
+    for found in index.snapshot(refresh=refresh).found:
+        by_name: dict[tuple[str, str], list[str]] = {}
+        for group, name, value in found.entries:
+            values = by_name.setdefault((group, name), [])
+            if value not in values:
+                values.append(value)
+        for (group, name), values in by_name.items():
+            problem = found.problem
+            if len(values) > 1:
+                problem = f"its entry_points.txt gives {name!r} twice: {' and '.join(values)}"
+            elif parse_value(values[0]) is None:
+                problem = f"its entry point {name} = {values[0]} is not of the form module[:object]"
+            result.append(
+                Entry(
+                    GROUPS[group],
+                    name,
+                    values[0],
+                    found.distribution,
+                    manifest=found.manifest,
+                    problem=problem,
+                )
+            )
+    return result
+
+
+# -- registration without a distribution --------------------------------------------------------
+
+
+def register(
+    group: Group, name: str, target: Any, row: dict[str, Any], *, replace: bool
+) -> Entry:
+    """Add an entry to this process; see ``mortice.plugins.register``."""
+    value = target if isinstance(target, str) else ""
+    if value and parse_value(value) is None:
+        raise RegistrationError(f"{value!r} is not of the form module[:object].")
+    if not name or name != name.strip():
+        raise RegistrationError(f"{name!r} is no usable name for a {group.what}.")
+    others = candidates(group, name)
+    if others and not replace:
+        raise RegistrationError(
+            f"{group.what} {name!r} is there already: {others[0].described()}. "
+            "Choose another name, or pass replace=True to stand before it in this process."
+        )
+    entry = Entry(
+        group,
+        name,
+        value,
+        Distribution("", ""),
+        source="registered",
+        target=None if value else target,
+        manifest={"entries": {f"{group.kind}:{name}": row}},
+    )
+    with _lock:
+        _registered[group.name, name] = entry
+    return entry
+
+
+def unregister(group: Group, name: str) -> Entry:
+    """Take back what ``register`` added."""
+    with _lock:
+        entry = _registered.pop((group.name, name), None)
+    if entry is None:
+        hint = nearest(name, registered(group))
+        raise RegistrationError(
+            f"no {group.what} {name!r} was registered in this process.{hint}"
+        )
+    return entry
+
+

@@ -1,0 +1,377 @@
+"""Loading entries: once, guarded, and with every failure turned into a state.
+
+One lock per entry makes the first load happen once. A thread that is itself inside an import does
+not wait for it: the loading thread may be waiting for that very import, and Python's own import
+locks know how to break such circles where ours do not.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from types import ModuleType
+from typing import Any
+
+import pluggy
+
+from mortice._base.errors import PluginBroken, Unavailable
+
+from . import hookspecs, manifest, markers, probe, resolution
+from .entry import Entry, Status
+from .groups import Group, group_of
+from .metadata import parse_value
+
+HANG_SECONDS = 10.0
+
+
+class Attempt:
+    """The one load of an entry in this process."""
+
+    __slots__ = ("cause", "lock", "result", "running_in", "seconds", "status")
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.running_in: set[int] = set()  # threads
+        self.status: Status | None = None
+        self.result: Any = None
+        self.cause: BaseException | None = None
+        self.seconds = 0.0
+
+
+class Provider:
+    """What is registered with pluggy: one fresh object per entry, so that one module can serve
+    several names, and a hook can be called on one entry alone."""
+
+    def __init__(self, entry: Entry, hooks: dict[str, Any]) -> None:
+        self.entry = entry
+        self.__dict__.update(hooks)
+
+
+_guard = threading.Lock()
+_attempts: dict[tuple[str, str, str], Attempt] = {}
+_ready: dict[tuple[str, str], Any] = {}
+_hooks: pluggy.PluginManager | None = None
+
+
+def load(group: str, name: str) -> Any:
+    """What the entry ``name`` of ``group`` provides; raises the Plugin* error of its state."""
+    row = group_of(group)
+    try:
+        return _ready[row.name, name]
+    except KeyError:
+        result = _ready[row.name, name] = _loaded(resolution.require(row, name))
+        return result
+
+
+def load_entry(entry: Entry) -> Any:
+    """As ``load``, for an entry from ``find``: how parts of one operator namespace are loaded."""
+    status = resolution.status(entry, _rivals(entry))
+    if not status.usable:
+        raise resolution.error_for(entry, status)
+    return _loaded(entry)
+
+
+def _loaded(entry: Entry) -> Any:
+    record = _attempted(entry)
+    if record.status is None or not record.status.usable:
+        status = record.status or Status("broken", "its load was interrupted")
+        raise resolution.error_for(entry, status) from record.cause
+    return record.result
+
+
+def attempt(entry: Entry) -> Status:
+    """Try to load the entry, and say in which state it then is, without raising."""
+    refused = resolution.status(entry, _rivals(entry))
+    if not refused.usable:
+        return refused
+    return _attempted(entry).status or Status("broken", "its load was interrupted")
+
+
+def outcome(entry: Entry) -> Status | None:
+    """The state that loading the entry in this process led to, or None."""
+    record = _attempts.get(entry.key)
+    return record.status if record else None
+
+
+def is_ready(entry: Entry) -> bool:
+    found = outcome(entry)
+    return found is not None and found.usable
+
+
+def seconds(entry: Entry) -> float | None:
+    """How long its load took in this process."""
+    record = _attempts.get(entry.key)
+    return record.seconds if record and record.status else None
+
+
+def forget(group: Group, name: str) -> None:
+    """Drop what is known of a name, when it is registered anew or taken back."""
+    with _guard:
+        _ready.pop((group.name, name), None)
+        for key in [key for key in _attempts if key[:2] == (group.name, name)]:
+            del _attempts[key]
+
+
+def _rivals(entry: Entry) -> list[Entry]:
+    from . import catalog
+
+    return [
+        one if one.key != entry.key else entry
+        for one in catalog.candidates(entry.group, entry.name)
+    ]
+
+
+# -- once ---------------------------------------------------------------------------------------
+
+
+def _attempted(entry: Entry) -> Attempt:
+    with _guard:
+        record = _attempts.setdefault(entry.key, Attempt())
+    if record.status is not None:
+        return record
+    me = threading.get_ident()
+    if me in record.running_in:
+        raise PluginBroken(
+            f"{entry.group.what} {entry.name!r} is used while it is being loaded: the code of "
+            f"{entry.described()} asks for itself. Move that use out of its import and its hook."
+        )
+    waited = record.lock.acquire(blocking=False) or (
+        not _inside_import() and record.lock.acquire()
+    )
+    try:
+        if record.status is None:
+            record.running_in.add(me)
+            try:
+                _load_once(entry, record)
+            finally:
+                record.running_in.discard(me)
+    finally:
+        if waited:
+            record.lock.release()
+    return record
+
+
+def _inside_import() -> bool:
+    """Whether this thread is in the middle of importing some module."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _load_once(entry: Entry, record: Attempt) -> None:
+    started = time.perf_counter()
+    result, cause = None, None
+    status = _needs(entry) or _probed_first(entry)
+    if status is None:
+        try:
+            result = _guarded(entry)
+            status = Status("ready")
+        except KeyboardInterrupt:
+            raise  # the user's, and no state of the plug-in
+        except BaseException as error:
+            status, cause = _state_of(error, entry), error
+    if record.status is not None:  # a thread that did not wait was here first
+        return
+    record.seconds = time.perf_counter() - started
+    record.result, record.cause, record.status = result, cause, status
+    if status.usable:
+        from . import events
+
+        events.plugin_loaded(entry, record.seconds)
+
+
+def _needs(entry: Entry) -> Status | None:
+    unmet = manifest.unmet_need(entry.row, libraries=True)
+    return Status("unavailable", *unmet) if unmet else None
+
+
+def _probed_first(entry: Entry) -> Status | None:
+    """If the last process died while loading the entry, let a child try it before we do."""
+    if not markers.abandoned(entry, remove=False) or not probe.can_probe():
+        return None
+    result = probe.run(entry)
+    markers.abandoned(entry, remove=True)
+    return result.status if result.status.state == "crashed" else None
+
+
+def _guarded(entry: Entry) -> Any:
+    with markers.loading(entry) as marker:
+        watchdog = threading.Timer(HANG_SECONDS, _name_the_hang, (entry, marker))
+        watchdog.daemon = True
+        watchdog.start()
+        try:
+            return _provided(entry, _imported(entry))
+        finally:
+            watchdog.cancel()
+
+
+def _name_the_hang(entry: Entry, marker: markers.Marker) -> None:
+    marker.keep = True  # so that, if the user gives up on it, the next process probes first
+    print(
+        f"mortice: loading {entry.group.what} {entry.name!r} from {entry.described()} has taken "
+        f"{HANG_SECONDS:g} s and goes on. To work without it: "
+        f"MORTICE_DISABLE_PLUGINS={entry.distribution.name or entry.name}",
+        file=sys.stderr,
+        flush=True,
+    )
+
+
+# -- what is loaded -----------------------------------------------------------------------------
+
+
+def _imported(entry: Entry) -> Any:
+    if entry.target is not None:
+        return entry.target
+    import importlib
+
+    parsed = parse_value(entry.value)
+    assert parsed is not None, "malformed values are refused before"
+    module, attribute = parsed
+    found: Any = importlib.import_module(module)
+    for name in attribute.split(".") if attribute else ():
+        found = getattr(found, name)
+    return found
+
+
+def _provided(entry: Entry, target: Any) -> Any:
+    """The class (or module, or command) that the loaded object provides for the entry's name."""
+    kind = entry.group.kind
+    if kind == "listener":
+        _register(entry, target)
+        return target
+    if entry.group.hook is None:
+        result = target
+    elif entry.source == "registered" and not _has_hook(target, entry.group.hook):
+        result = target  # the class itself, without a hook around it
+    else:
+        result = _asked(entry, target)
+    wanted, fits = _RESULTS[kind]
+    if not fits(result):
+        raise _Unfit(f"it provides {result!r}, and {wanted} is expected")
+    return result
+
+
+class _Unfit(Exception):
+    """The object loaded is not what its group asks for."""
+
+
+def _has_hook(target: Any, hook: str) -> bool:
+    return hasattr(getattr(target, hook, None), "mortice_impl")
+
+
+def _asked(entry: Entry, target: Any) -> Any:
+    """Register the target's hook under the entry, and call it on that one entry."""
+    hook = entry.group.hook
+    assert hook is not None
+    if not hasattr(target, hook):
+        raise _Unfit(f"{entry.value or target!r} has no function {hook}(name)")
+    if not _has_hook(target, hook):
+        raise _Unfit(f"its {hook} is not marked; put @mortice.backend.hookimpl before it")
+    provider = _register(entry, target)
+    caller = getattr(_manager().hook, hook)
+    implementation = next(one for one in caller.get_hookimpls() if one.plugin is provider)
+    arguments = {"name": entry.name}
+    return implementation.function(*(arguments[name] for name in implementation.argnames))
+
+
+def _register(entry: Entry, target: Any) -> Provider:
+    """Validate the target in a throw-away manager, then register a fresh wrapper of its hooks."""
+    trial = _new_manager()
+    trial.register(target, "trial")
+    trial.check_pending()
+    marked = {
+        name: getattr(target, name) for name in dir(target) if name.startswith("mortice_")
+    }
+    provider = Provider(
+        entry, {name: value for name, value in marked.items() if hasattr(value, "mortice_impl")}
+    )
+    manager = _manager()
+    name = ":".join((*entry.key, entry.distribution.version))
+    with _guard:
+        if manager.has_plugin(name):  # registered anew under the same name
+            manager.unregister(name=name)
+        manager.register(provider, name)
+    return provider
+
+
+def _new_manager() -> pluggy.PluginManager:
+    manager = pluggy.PluginManager("mortice")
+    manager.add_hookspecs(hookspecs)
+    return manager
+
+
+def _manager() -> pluggy.PluginManager:
+    """The manager that holds every loaded entry."""
+    global _hooks
+    with _guard:
+        if _hooks is None:
+            _hooks = _new_manager()
+        return _hooks
+
+
+def hook_implementations(hook: str) -> list[Any]:
+    """pluggy's implementations of an event hook, in the order they were loaded."""
+    return getattr(_manager().hook, hook).get_hookimpls()
+
+
+def _is_class(result: Any) -> bool:
+    return isinstance(result, type)
+
+
+def _is_command(result: Any) -> bool:
+    return callable(getattr(result, "main", None)) and callable(getattr(result, "invoke", None))
+
+
+# kind -> (what is expected, in words; the test of it)
+_RESULTS: dict[str, tuple[str, Any]] = {
+    "device": ("a class", _is_class),
+    "compile": ("a callable", callable),
+    "distributed": ("a class", _is_class),
+    "operators": ("an operator library", lambda result: result is not None),
+    "serialization": ("a class", _is_class),
+    "launcher": ("a class", _is_class),
+    "module": ("a module", lambda result: isinstance(result, ModuleType)),
+    "command": ("a click command", _is_command),
+}
+
+
+# -- failures -----------------------------------------------------------------------------------
+
+
+def _state_of(error: BaseException, entry: Entry) -> Status:
+    """The state that an exception during the load means."""
+    if isinstance(error, Unavailable):
+        return Status("unavailable", error.reason, error.fix)
+    if isinstance(error, pluggy.PluginValidationError):
+        reason = str(error).partition("\n")[2] or str(error)
+        return Status("incompatible", f"its hooks do not fit: {' '.join(reason.split())}")
+    if isinstance(error, SystemExit):
+        return Status("broken", f"it called sys.exit({error.code!r}) while being loaded")
+    if isinstance(error, _Unfit):
+        return Status("broken", str(error))
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        return Status("broken", _missing_module(error.name, entry))
+    text = " ".join(str(error).split())
+    reason = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return Status("broken", reason[:500] + _place(error))
+
+
+def _missing_module(missing: str, entry: Entry) -> str:
+    own = entry.value.partition(":")[0].strip()
+    if own == missing or own.startswith(f"{missing}."):
+        return f"its own module {missing} is not there"
+    return f"it imports {missing}, which is not installed"
+
+
+def _place(error: BaseException) -> str:
+    """File and line where it was raised, the most useful thing for the plug-in's author."""
+    trace = error.__traceback__
+    if trace is None:
+        return ""
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    return f" ({trace.tb_frame.f_code.co_filename}, line {trace.tb_lineno})"

@@ -1,0 +1,237 @@
+"""``mortice.<name>`` as a plug-in's module: the group ``mortice.modules``.
+
+A finder on ``sys.meta_path`` maps ``mortice.nn`` and all below it to ``mortice_nn``: one module
+object under both names, so that no class exists twice. It stands first because Python's own
+finder, given ``mortice.nn.functional``, would look in the package's directory and make a second
+copy. What core or a parent package itself has always wins over an entry.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
+from typing import Any
+
+ROOT = "mortice"
+
+# alias -> the module it stands for, as far as they were imported
+_targets: dict[str, str] = {}
+
+
+def install() -> None:
+    """Put the finder first on sys.meta_path, once."""
+    if not any(isinstance(finder, ModuleFinder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, ModuleFinder())
+
+
+class ModuleFinder:
+    """Finds plug-ins' modules under ``mortice.``; returns None for everything else at once."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if not fullname.startswith("mortice."):
+            return None
+        parent, _, child = fullname.rpartition(".")
+        if parent in _targets:
+            return _spec_of_alias(fullname, f"{_targets[parent]}.{child}")
+        if child.startswith("_"):
+            return None
+        own = PathFinder.find_spec(fullname, path)
+        # A directory that holds only .pyi stubs looks like a namespace package, with no loader.
+        if own is not None and own.loader is not None and own.origin is not None:
+            return own
+        return _spec_of_entry(fullname)
+
+
+class AliasLoader:
+    """Executes an alias by importing its target, and putting that very object in its place."""
+
+    def __init__(self, target: str) -> None:
+        self.target = target
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return None
+
+    def exec_module(self, module: ModuleType) -> None:
+        import importlib
+
+        # importlib hands out what stands in sys.modules after this, not the module it gave us
+        sys.modules[module.__name__] = importlib.import_module(self.target)
+
+    def __getattr__(self, name: str) -> Any:
+        """get_code, get_source and the like, for ``python -m`` and inspection: the target's."""
+        if name in ("get_code", "get_source", "is_package", "get_filename"):
+            return lambda _fullname: getattr(_loader_of(self.target), name)(self.target)
+        raise AttributeError(name)
+
+
+class NamespaceLoader:
+    """Makes the parent package of a nested entry (``a`` for ``a.b``) where nobody provides one."""
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return None
+
+    def exec_module(self, module: ModuleType) -> None:
+        name = module.__name__.partition(".")[2]
+
+        def __getattr__(attribute: str) -> Any:
+            return get(f"{name}.{attribute}")
+
+        module.__dict__["__getattr__"] = __getattr__
+        module.__doc__ = f"Holds the plug-in modules under mortice.{name}."
+
+
+def _loader_of(module: str) -> Any:
+    import importlib.util
+
+    spec = importlib.util.find_spec(module)
+    assert spec is not None
+    return spec.loader
+
+
+def _spec_of_alias(fullname: str, target: str) -> ModuleSpec | None:
+    import importlib.util
+
+    original = importlib.util.find_spec(target)
+    if original is None:
+        return None
+    _targets[fullname] = target
+    spec = ModuleSpec(fullname, AliasLoader(target), origin=original.origin)
+    spec.submodule_search_locations = original.submodule_search_locations
+    return spec
+
+
+def _spec_of_entry(fullname: str) -> ModuleSpec | None:
+    """A spec for a name that an entry provides, or that is the parent of one."""
+    from . import resolution
+    from .groups import KINDS, not_installed_hint
+
+    group = KINDS["module"]
+    name = fullname[len(ROOT) + 1 :]
+    found, chosen, statuses = resolution.resolve(group, name)
+    if found:
+        if chosen is None:
+            raise _import_error(fullname, resolution.error_for(found[0], statuses[found[0]]))
+        return ModuleSpec(fullname, EntryLoader(name), is_package=True)
+    if _is_parent(name):
+        return ModuleSpec(fullname, NamespaceLoader(), is_package=True)
+    hint = not_installed_hint("module", name)
+    if hint:
+        raise ModuleNotFoundError(f"No module named {fullname!r}.{hint}", name=fullname)
+    return None
+
+
+class EntryLoader:
+    """Executes ``mortice.<name>`` by loading its entry."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return None
+
+    def exec_module(self, module: ModuleType) -> None:
+        sys.modules[module.__name__] = _load(self.name)
+
+
+def _load(name: str) -> ModuleType:
+    """Load the module entry ``name``, and note what its sub-modules are called."""
+    from mortice._base.errors import PluginError
+
+    from . import manager
+
+    fullname = f"{ROOT}.{name}"
+    try:
+        module: ModuleType = manager.load("mortice.modules", name)
+    except PluginError as error:
+        raise _import_error(fullname, error) from error
+    _targets[fullname] = module.__name__
+    return module
+
+
+def _import_error(fullname: str, error: Any) -> ImportError:
+    """The plug-in's error as an ImportError too, which ``import`` is expected to raise."""
+    from mortice._base.errors import PluginImportError
+
+    result = PluginImportError(str(error))
+    result.name = fullname
+    result.state = error.state
+    result.__cause__ = error.__cause__ or error
+    return result
+
+
+def _is_parent(name: str) -> bool:
+    from . import catalog
+    from .groups import KINDS
+
+    return any(entry.name.startswith(f"{name}.") for entry in catalog.entries(KINDS["module"]))
+
+
+# -- attributes ---------------------------------------------------------------------------------
+
+
+def get(name: str) -> ModuleType:
+    """``mortice.<name>``, for the ``__getattr__`` of mortice and of its sub-packages.
+
+    Raises UnknownName (an AttributeError) if nobody provides it, and the plug-in's own error if
+    somebody does but it cannot be used.
+    """
+    import importlib
+
+    from mortice._base.errors import UnknownName
+
+    fullname = f"{ROOT}.{name}"
+    child = name.rpartition(".")[2]
+    if not child.startswith("_"):
+        try:
+            return importlib.import_module(fullname)
+        except ModuleNotFoundError as error:
+            if error.name != fullname:
+                raise
+            told = str(error)
+    else:
+        told = ""
+    parent = fullname.rpartition(".")[0]
+    hint = told.partition("'.")[2] or _nearest(parent, child)
+    raise UnknownName(f"module {parent!r} has no attribute {child!r}.{hint}", name=child)
+
+
+def _nearest(parent: str, child: str) -> str:
+    from mortice._base.errors import nearest
+
+    from . import catalog
+    from .groups import KINDS
+
+    names = [entry.name for entry in catalog.entries(KINDS["module"])]
+    module = sys.modules.get(parent)
+    public = [one for one in vars(module) if not one.startswith("_")] if module else []
+    if child.startswith("_"):
+        return ""
+    return nearest(child, [*names, *public])
+
+
+def names() -> list[str]:
+    """The top-level names that entries provide, for ``dir(mortice)``; reads metadata."""
+    from . import catalog
+    from .groups import KINDS
+
+    return sorted({e.name.partition(".")[0] for e in catalog.entries(KINDS["module"])})
+
+
+def core_owns(name: str) -> bool:
+    """Whether ``mortice.<name>`` is a module of core itself."""
+    parts = name.split(".")
+    path: Sequence[str] | None = sys.modules[ROOT].__path__
+    fullname = ROOT
+    for part in parts:
+        fullname = f"{fullname}.{part}"
+        spec = PathFinder.find_spec(fullname, path)
+        if spec is None or spec.loader is None or spec.origin is None:
+            return False
+        path = spec.submodule_search_locations
+        if path is None:
+            return fullname == f"{ROOT}.{name}"
+    return True
