@@ -66,7 +66,7 @@ def load(group: str, name: str) -> Any:
 
 def load_entry(entry: Entry) -> Any:
     """As ``load``, for an entry from ``find``: how parts of one operator namespace are loaded."""
-    status = resolution.status(entry, _rivals(entry))
+    status = resolution.status(entry, rivals(entry))
     if not status.usable:
         raise resolution.error_for(entry, status)
     return _loaded(entry)
@@ -82,7 +82,7 @@ def _loaded(entry: Entry) -> Any:
 
 def attempt(entry: Entry) -> Status:
     """Try to load the entry, and say in which state it then is, without raising."""
-    refused = resolution.status(entry, _rivals(entry))
+    refused = resolution.status(entry, rivals(entry))
     if not refused.usable:
         return refused
     return _attempted(entry).status or Status("broken", "its load was interrupted")
@@ -113,7 +113,7 @@ def forget(group: Group, name: str) -> None:
             del _attempts[key]
 
 
-def _rivals(entry: Entry) -> list[Entry]:
+def rivals(entry: Entry) -> list[Entry]:
     from . import catalog
 
     return [

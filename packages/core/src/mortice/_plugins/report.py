@@ -1,0 +1,255 @@
+"""What people are told: lists of entries with their states, and why a name means what it means."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from mortice._base import config
+from mortice._base.errors import ConfigError, nearest
+
+from . import catalog, index, manager, manifest, policy, probe, resolution
+from .entry import Entry, Status
+from .groups import KINDS, Group, group_of
+
+# Tags that keep an entry out of lists unless everything is asked for.
+HIDDEN_TAGS = ("debug", "experimental")
+
+
+class Backend(NamedTuple):
+    """One line of a list: an entry and its state. ``fix`` is what to type about it."""
+
+    kind: str
+    name: str
+    state: str
+    reason: str
+    fix: str
+    distribution: str
+    version: str
+    source: str
+    value: str
+    tags: tuple[str, ...]
+    summary: str
+    location: str
+    seconds: float | None
+
+
+def list_backends(
+    kind: str | None = None, *, all: bool = False, load: bool = False, refresh: bool = False
+) -> list[Backend]:
+    """Every plug-in, of one kind or of all, with its state.
+
+    Reads metadata only. ``load=True`` tries each usable one in a child process with a time limit.
+    ``all=True`` includes those tagged debug or experimental. ``refresh=True`` forgets what was
+    remembered: directories are read again, and old probe results dropped.
+    """
+    group = None if kind is None else group_of(kind)
+    entries = catalog.entries(group, refresh=refresh)
+    if not all:
+        entries = [entry for entry in entries if not set(entry.tags) & set(HIDDEN_TAGS)]
+    if refresh:
+        for entry in entries:
+            probe.forget(entry)
+    return [row(entry, standing(entry, load=load)) for entry in entries]
+
+
+def names(group: str, exclude_tags: Iterable[str] = HIDDEN_TAGS) -> list[str]:
+    """The names of a group that can be used as far as metadata tells, sorted."""
+    excluded = set(exclude_tags)
+    return sorted(
+        {
+            entry.name
+            for entry in catalog.entries(group_of(group))
+            if not excluded & set(entry.tags) and standing(entry).usable
+        }
+    )
+
+
+def row(entry: Entry, status: Status) -> Backend:
+    """An entry with a state, as a line of a list."""
+    refused = not status.usable
+    return Backend(
+        kind=entry.group.kind,
+        name=entry.name,
+        state=status.state,
+        reason=status.reason,
+        fix=(status.fix or resolution.default_fix(entry, status.state)) if refused else "",
+        distribution=entry.distribution.name,
+        version=entry.distribution.version,
+        source=entry.source,
+        value=entry.value,
+        tags=entry.tags,
+        summary=entry.summary,
+        location=entry.distribution.path or entry.distribution.location,
+        seconds=manager.seconds(entry),
+    )
+
+
+def standing(entry: Entry, *, load: bool = False) -> Status:
+    """The entry's state, with what a probe once found; ``load`` probes now."""
+    status = resolution.status(entry, manager.rivals(entry))
+    if status.state != "not loaded":
+        return status
+    if load:
+        if entry.source == "registered" or not probe.can_probe():
+            return manager.attempt(entry)  # a child would not know it
+        found = probe.run(entry)
+        return Status(
+            found.status.state,
+            found.status.reason or f"loaded in a child process in {found.seconds:.2f} s",
+            found.status.fix,
+        )
+    return Status("not loaded", _history(entry))
+
+
+def _history(entry: Entry) -> str:
+    """What is known of an entry that was not loaded in this process."""
+    if resolution.abandoned(entry):
+        return "the last process that loaded it died; the next use probes it first"
+    result = probe.last(entry)
+    if result is None:
+        return ""
+    said = f"{result.status.state}: {result.status.reason}" if result.status.reason else ""
+    return f"{said or result.status.state} when probed {result.age()}"
+
+
+def state(group: Group, name: str) -> Status:
+    """The state of a name: of the entry that is used, else of the first that is not."""
+    found, chosen, statuses = resolution.resolve(group, name)
+    if not found:
+        return Status("not found", str(resolution.not_found(group, name)))
+    entry = chosen or found[0]
+    return standing(entry) if statuses[entry].usable else statuses[entry]
+
+
+def options(group: Group, name: str, given: dict[str, Any]) -> dict[str, Any]:
+    """See ``mortice._plugins.options``."""
+    entry = resolution.require(group, name)
+    declared: dict[str, Any] = entry.row.get("options", {})
+    result = {option: told["default"] for option, told in declared.items()}
+    origin = config.origin("options")
+    for table, where in ((config.options.get(entry.selector, {}), origin), (given, "options")):
+        for option, value in table.items():
+            place = f"{where}: {option!r} of {entry.selector}"
+            if option not in declared:
+                hint = nearest(option, declared) or f" Declared: {', '.join(declared) or 'none'}."
+                raise ConfigError(f"{place} is not declared in its manifest.{hint}")
+            result[option] = manifest.check_option_value(declared[option], value, place)
+    return result
+
+
+# -- why ----------------------------------------------------------------------------------------
+
+
+class Decision(NamedTuple):
+    """All that was considered for one name: ``steps`` are (check, verdict) for the entry."""
+
+    entry: Entry
+    status: Status
+    chosen: bool
+    steps: list[tuple[str, str]]
+
+
+def why(name: str, kind: str | None = None) -> list[Decision]:
+    """Each entry that ``name`` could mean, what every check said, and which one is used.
+
+    ``name`` is an entry's name, ``KIND:NAME``, or a distribution. Empty if nobody provides it.
+    """
+    head, colon, rest = name.partition(":")
+    if kind is None and colon and head in KINDS:
+        kind, name = head, rest
+    groups = [group_of(kind)] if kind else list(KINDS.values())
+    decisions = [one for group in groups for one in _decisions(group, name)]
+    if not decisions and kind is None:
+        decisions = [
+            one
+            for entry in catalog.entries()
+            if policy.selects(name, entry)
+            for one in _decisions(entry.group, entry.name)
+            if one.entry.key == entry.key
+        ]
+    return decisions
+
+
+def _decisions(group: Group, name: str) -> list[Decision]:
+    found, chosen, statuses = resolution.resolve(group, name)
+    return [
+        Decision(
+            entry,
+            standing(entry) if statuses[entry].usable else statuses[entry],
+            entry is chosen,
+            _steps(entry, found),
+        )
+        for entry in found
+    ]
+
+
+def _steps(entry: Entry, rivals: list[Entry]) -> list[tuple[str, str]]:
+    steps = [("found", _found(entry))]
+    for label, check in resolution.CHECKS:
+        verdict = check(entry, rivals)
+        if verdict is None:
+            steps.append((label, _PASSED[label](entry)))
+            continue
+        steps.append((label, verdict.state + (f": {verdict.reason}" if verdict.reason else "")))
+        if not verdict.usable:
+            steps.append(("stopped", "later checks were not made"))
+            break
+    else:
+        history = _history(entry) if manager.outcome(entry) is None else ""
+        if history:
+            steps.append(("history", history))
+    return steps
+
+
+def _found(entry: Entry) -> str:
+    where = entry.distribution.path or entry.distribution.location
+    editable = ", editable" if entry.distribution.editable else ""
+    return entry.described() + (f" at {where}{editable}" if where else "")
+
+
+def _admission(entry: Entry) -> str:
+    if entry.source != "installed":
+        return f"{entry.source}, so it needs no admission; not in the deny-list"
+    allowed = config.plugins
+    lock = config.plugin_lock
+    told = "discovery is on, no allow-list" if allowed is None else config.origin("plugins")
+    return f"allowed ({told}, not in the deny-list{f', in the lock {lock}' if lock else ''})"
+
+
+def _api(entry: Entry) -> str:
+    told: Any = entry.manifest
+    if entry.source != "installed":
+        return "not declared, not needed"
+    return f"fits {told['hook_api']}" if told and "hook_api" in told else "no manifest, so unknown"
+
+
+# What to say of a check that found nothing wrong.
+_PASSED: dict[str, Any] = {
+    "policy": _admission,
+    "hook API": _api,
+    "conflict": lambda entry: "nobody else provides this name, or this one is preferred",
+    "crash": lambda entry: "no crash is known",
+    "metadata": lambda entry: "fine",
+    "needs": lambda entry: "met" if entry.row.get("needs") else "none declared",
+    "load": lambda entry: "not loaded in this process",
+}
+
+
+# -- the installation as a whole ----------------------------------------------------------------
+
+
+def problems() -> list[tuple[str, str]]:
+    """What is wrong with installed metadata and policy: (where, what)."""
+    snapshot = index.snapshot()
+    found = list(snapshot.problems)
+    found.extend(("policy", text) for text in policy.unmatched(catalog.entries()))
+    return found
+
+
+def shadowed() -> list[tuple[str, str]]:
+    """Second copies of a distribution further along sys.path, which is no conflict."""
+    return [
+        (str(found.distribution), f"{found.distribution.path} is hidden by the copy in {hider}")
+        for found, hider in index.snapshot().shadowed
+    ]

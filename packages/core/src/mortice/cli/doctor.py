@@ -1,0 +1,103 @@
+"""``mortice doctor``: what is wrong with this installation, and what to do about it."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from collections.abc import Callable, Iterator
+
+import click
+
+from . import output
+
+Finding = tuple[str, str, str]  # ("ok" | "problem" | "note", what was looked at, what was found)
+
+BAD_STATES = ("incompatible", "conflict", "crashed", "broken")
+
+
+@click.command("doctor", help="Look for what is wrong with this installation.")
+@click.option("--json", "json_", is_flag=True, help="Print JSON.")
+@click.option("--load", is_flag=True, help="Try to load each plug-in, in a child process.")
+def command(json_: bool, load: bool) -> None:
+    """Print the findings; exit 1 if one is a problem."""
+    findings = [finding for check in CHECKS for finding in _run(check, load)]
+    if json_:
+        columns = ("state", "subject", "finding")
+        output.as_json({"format": 1, "findings": [dict(zip(columns, one)) for one in findings]})
+    else:
+        output.table(("state", "subject", "finding"), findings)
+    if any(state == "problem" for state, _, _ in findings):
+        raise SystemExit(1)
+
+
+def _run(check: Callable[[bool], Iterator[Finding]], load: bool) -> Iterator[Finding]:
+    """A check that cannot be made is itself a finding, and keeps no other from being made."""
+    from mortice.errors import MorticeError
+
+    try:
+        yield from check(load)
+    except (MorticeError, ImportError, OSError) as error:
+        yield "problem", check.__name__.strip("_"), str(error)
+
+
+def _versions(load: bool) -> Iterator[Finding]:
+    import numpy
+
+    from mortice._version import __version__
+
+    yield "ok", "mortice", f"{__version__} at {os.path.dirname(os.path.dirname(__file__))}"
+    where = f"{platform.system()} {platform.machine()}"
+    yield "ok", "python", f"{platform.python_version()} at {sys.executable or '?'}, {where}"
+    yield "ok", "numpy", numpy.__version__
+
+
+def _configuration(load: bool) -> Iterator[Finding]:
+    from mortice._base import config, paths
+
+    user, project = paths.user_config_file(), paths.project_config_file()
+    for what, path in (
+        ("user config", user),
+        ("system config", paths.system_config_file()),
+        ("project", project),
+    ):
+        yield "ok", what, f"{path}{'' if path and os.path.isfile(path) else ' (not there)'}"
+    for knob in config.knobs():
+        if config.origin(knob.name) != "default":
+            value = config.get(knob.name)
+            yield "note", f"config.{knob.name}", f"{value!r}, from {config.origin(knob.name)}"
+
+
+def _cache(load: bool) -> Iterator[Finding]:
+    from mortice._plugins import index, store
+
+    index.snapshot()
+    reason = index.not_stored_reason()
+    if reason:
+        yield "problem", "plug-in index", f"kept in memory only, so each process scans: {reason}"
+    else:
+        yield "ok", "plug-in index", str(store.folder())
+
+
+def _plugins(load: bool) -> Iterator[Finding]:
+    from mortice._plugins.report import list_backends
+
+    for row in list_backends(all=True, load=load):
+        state = "problem" if row.state in BAD_STATES else "note"
+        if row.state in ("ready", "not loaded"):
+            state = "ok"
+        note = ". ".join(text.rstrip(".") for text in (row.reason, row.fix) if text)
+        said = f"{row.state}{': ' if note else ''}{note}"
+        yield state, f"{row.kind}:{row.name}", f"{row.distribution} {row.version}, {said}".lstrip()
+
+
+def _metadata(load: bool) -> Iterator[Finding]:
+    from mortice._plugins.report import problems, shadowed
+
+    for where, what in problems():
+        yield "problem", where, what
+    for name, what in shadowed():
+        yield "note", name, what
+
+
+CHECKS = (_versions, _configuration, _cache, _plugins, _metadata)

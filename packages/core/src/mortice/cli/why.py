@@ -1,0 +1,71 @@
+"""``mortice why NAME``: the whole chain of decisions."""
+
+from __future__ import annotations
+
+import click
+
+from mortice.errors import PluginNotFound
+
+from . import output
+
+
+@click.command("why", help="Show why NAME (an entry, KIND:NAME or a distribution) is as it is.")
+@click.argument("name")
+@click.option("--json", "json_", is_flag=True, help="Print JSON.")
+@click.option("--load", is_flag=True, help="Try to load it, in a child process.")
+def command(name: str, json_: bool, load: bool) -> None:
+    """Print what every check said; exit 1 if it cannot be used, 2 if nobody provides it."""
+    from mortice._plugins import report
+
+    decisions = report.why(name)
+    if not decisions:
+        raise PluginNotFound(_unknown(name))
+    if load:
+        probed = [report.standing(one.entry, load=True) for one in decisions]
+        decisions = [one._replace(status=status) for one, status in zip(decisions, probed)]
+    if json_:
+        output.as_json(
+            {
+                "format": 1,
+                "decisions": [
+                    {
+                        **report.row(one.entry, one.status)._asdict(),
+                        "used": one.chosen,
+                        "steps": [{"check": check, "verdict": said} for check, said in one.steps],
+                    }
+                    for one in decisions
+                ],
+            }
+        )
+    else:
+        for one in decisions:
+            _print(one, report.row(one.entry, one.status))
+    if not any(one.chosen and one.status.usable for one in decisions):
+        raise SystemExit(1)
+
+
+def _print(one: object, row: object) -> None:
+    from mortice._plugins.report import Backend, Decision
+
+    assert isinstance(one, Decision) and isinstance(row, Backend)
+    click.echo(f"{one.entry.selector}: {row.state}{', used' if one.chosen else ''}")
+    width = max(len(check) for check, _ in one.steps)
+    for check, said in one.steps:
+        click.echo(f"  {check.ljust(width)}  {said}")
+    if row.reason:
+        click.echo(f"  {'reason'.ljust(width)}  {row.reason}")
+    if row.fix:
+        click.echo(f"  {'mend'.ljust(width)}  {row.fix}")
+
+
+def _unknown(name: str) -> str:
+    from mortice._base.errors import nearest
+    from mortice._plugins import catalog
+    from mortice._plugins.groups import KINDS, not_installed_hint
+
+    entries = catalog.entries()
+    known = {text for e in entries for text in (e.name, e.selector, e.distribution.name) if text}
+    bare = name.rpartition(":")[2]
+    hints = (not_installed_hint(kind, bare) for kind in KINDS)
+    hint = next((text for text in hints if text), "") or nearest(name, known)
+    return f"Nothing installed is called {name!r}.{hint or ' `mortice list-backends --all` lists what is.'}"

@@ -1,0 +1,86 @@
+"""Plug-ins in this process: registering without a distribution, states, and why.
+
+For notebooks, tests and frozen applications, where there is nothing to install::
+
+    @mortice.plugins.register("device", "npu")
+    class Npu(mortice.backend.DeviceRuntime): ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from mortice._plugins import find, state
+
+if TYPE_CHECKING:
+    from mortice._plugins.report import Decision
+
+__all__ = ["find", "register", "state", "unregister", "why"]
+
+_MISSING: Any = object()
+
+
+def register(
+    kind: str,
+    name: str,
+    target: Any = _MISSING,
+    *,
+    summary: str = "",
+    tags: Iterable[str] = (),
+    devices: Iterable[str] = (),
+    replace: bool = False,
+) -> Any:
+    """Make ``target`` the plug-in ``name`` of ``kind`` in this process.
+
+    ``kind`` is ``device``, ``compile``, ``distributed``, ``operators``, ``serialization``,
+    ``launcher``, ``module``, ``command`` or ``listener``, or an entry-point group's full name.
+    ``target`` is what the hook would return (a class, a callable, a module, a command); an object
+    that has the hook; or text ``module[:object]``, imported at first use. Without it, this is a
+    decorator. Returns ``target``.
+
+    Raises RegistrationError if the name is taken and ``replace`` is false. With it, the
+    registration stands before installed plug-ins until ``unregister``.
+    """
+    if target is _MISSING:
+
+        def decorate(decorated: Any) -> Any:
+            return register(
+                kind,
+                name,
+                decorated,
+                summary=summary,
+                tags=tags,
+                devices=devices,
+                replace=replace,
+            )
+
+        return decorate
+    from mortice._plugins import catalog, manager
+    from mortice._plugins.groups import group_of
+
+    group = group_of(kind)
+    row = {"summary": summary, "tags": list(tags), "devices": list(devices)}
+    catalog.register(group, name, target, row, replace=replace)
+    manager.forget(group, name)
+    return target
+
+
+def unregister(kind: str, name: str) -> None:
+    """Take back what ``register`` added; RegistrationError if there is no such registration.
+
+    Tensors and graphs that use it keep working with what they hold.
+    """
+    from mortice._plugins import catalog, manager
+    from mortice._plugins.groups import group_of
+
+    group = group_of(kind)
+    catalog.unregister(group, name)
+    manager.forget(group, name)
+
+
+def why(name: str, kind: str | None = None) -> list[Decision]:
+    """Everything considered for a name: each entry, what each check said, and the one used."""
+    from mortice._plugins import report
+
+    return report.why(name, kind)
