@@ -84,10 +84,20 @@ class Package:
         return digest.hexdigest()
 
 
+def found_in(*patterns: str) -> dict[str, Package]:
+    """Return the packages whose pyproject.toml matches, by distribution name."""
+    paths = (path for pattern in patterns for path in sorted(ROOT.glob(pattern)))
+    return {package.name: package for package in map(Package, (p.parent for p in paths))}
+
+
 def packages() -> dict[str, Package]:
     """Return our packages by distribution name."""
-    found = (Package(p.parent) for p in sorted(ROOT.glob("packages/*/pyproject.toml")))
-    return {package.name: package for package in found}
+    return found_in("packages/*/pyproject.toml")
+
+
+def examples() -> dict[str, Package]:
+    """Return the plug-ins in examples/, written as a third party would."""
+    return found_in("examples/*/pyproject.toml")
 
 
 def closure(*requirements: str) -> tuple[list[str], list[str]]:
@@ -96,19 +106,19 @@ def closure(*requirements: str) -> tuple[list[str], list[str]]:
     Returns (ours, others). Raises LookupError for a name of ours that has no folder here: an index
     must never be asked for it.
     """
-    known = packages()
+    known = {**packages(), **examples()}
     ours: dict[str, set[str]] = {}
     others: dict[str, None] = {}
     pending = [Requirement(text) for text in requirements]
     while pending:
         requirement = pending.pop()
         name = canonicalize_name(requirement.name)
-        if not (name == OURS or name.startswith(OURS + "-")):
+        if name not in known:
+            if name == OURS or name.startswith(OURS + "-"):
+                message = f"{name} is required but has no folder in packages/"
+                raise LookupError(message)
             others[str(requirement)] = None
             continue
-        if name not in known:
-            message = f"{name} is required but has no folder in packages/"
-            raise LookupError(message)
         if name not in ours:
             ours[name] = set()
             pending += known[name].requirements()
@@ -130,7 +140,7 @@ def uv(session: nox.Session, *arguments: str, **options: Any) -> Any:
 
 def build(session: nox.Session, name: str, destination: Path) -> Path:
     """Build sdist, and the wheel from that sdist, into `destination`; return the wheel."""
-    folder = packages()[name].folder
+    folder = {**packages(), **examples()}[name].folder
     with tempfile.TemporaryDirectory() as scratch:
         uv(session, "build", "--quiet", "--no-sources", "--out-dir", scratch, str(folder))
         (made,) = Path(scratch).glob("*.whl")
@@ -143,7 +153,7 @@ def wheel(session: nox.Session, name: str) -> Path:
     """Return the wheel of our package `name`, built anew only if its files have changed."""
     WHEELHOUSE.mkdir(exist_ok=True)
     record = WHEELHOUSE / f"{name}.json"
-    key = packages()[name].content_hash()
+    key = {**packages(), **examples()}[name].content_hash()
     known = json.loads(record.read_text()) if record.exists() else {}
     path = WHEELHOUSE / known.get("file", "absent")
     if known.get("key") == key and path.exists():
@@ -221,6 +231,8 @@ def demo(session: nox.Session) -> None:
 def test(session: nox.Session) -> None:
     """Build the wheels of all packages and test those, not the source tree."""
     install(session, *all_packages(), *TEST)
+    for name in examples():
+        wheel(session, name)
     environ = {"MORTICE_WHEELHOUSE": str(WHEELHOUSE)}
     if session.posargs:
         session.run("pytest", *session.posargs, env=environ)
@@ -297,11 +309,9 @@ def generate(session: nox.Session) -> None:
 def build_session(session: nox.Session) -> None:
     """Build every package afresh, wheel from sdist; install and try each alone."""
     install(session, *PUBLISH)
-    destination = ROOT / "dist"
-    shutil.rmtree(destination, ignore_errors=True)
-    destination.mkdir()
-    wheels = {name: build(session, name, destination) for name in packages()}
-    files = [str(p) for p in sorted(destination.iterdir())]
+    shutil.rmtree(WHEELHOUSE, ignore_errors=True)
+    wheels = {name: wheel(session, name) for name in {**packages(), **examples()}}
+    files = [str(p) for p in sorted(WHEELHOUSE.iterdir()) if p.suffix != ".json"]
     session.run("twine", "check", "--strict", *files)
     session.run("check-wheel-contents", *map(str, wheels.values()))
     for name in wheels:

@@ -14,27 +14,41 @@ import subprocess
 import sys
 from pathlib import Path
 
+# Entry-point group to what `mortice list-backends` calls its kind.
+KINDS = {
+    "mortice.operators": "operators",
+    "mortice.devices": "device",
+    "mortice.compile_backends": "compile",
+    "mortice.distributed_backends": "distributed",
+    "mortice.serialization": "serialization",
+    "mortice.launchers": "launcher",
+    "mortice.modules": "module",
+    "mortice.commands": "command",
+    "mortice.listeners": "listener",
+}
 
-def installed() -> set[tuple[str, str]]:
-    """The (group, name) of every entry point for mortice in this environment."""
+
+def installed() -> dict[tuple[str, str], str]:
+    """The (kind, name) of every entry point for mortice here, and its distribution."""
     return {
-        (entry.group, entry.name)
+        (KINDS[entry.group], entry.name): distribution.metadata["Name"]
         for distribution in importlib.metadata.distributions()
         for entry in distribution.entry_points
         if entry.group.startswith("mortice.")
     }
 
 
-def listed() -> set[tuple[str, str]]:
-    """What `mortice list-backends` says is there."""
+def listed() -> dict[tuple[str, str], str]:
+    """What `mortice list-backends` says is there, once each has been loaded in a child process."""
     command = Path(sys.executable).with_name("mortice")
-    done = subprocess.run(
-        [str(command), "list-backends", "--all", "--json"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return {(row["group"], row["name"]) for row in json.loads(done.stdout)}
+    arguments = [str(command), "list-backends", "--all", "--load", "--json"]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=True)
+    report = json.loads(done.stdout)
+    assert not report["problems"], report["problems"]
+    rows = [row for row in report["backends"] if row["distribution"]]
+    wrong = [row for row in rows if row["state"] != "ready"]
+    assert not wrong, wrong
+    return {(row["kind"], row["name"]): row["distribution"] for row in rows}
 
 
 def main(name: str) -> None:
@@ -51,8 +65,8 @@ def main(name: str) -> None:
         print(f"{name} {version}: imports; stands without core")
         return
     expected, found = installed(), listed()
-    assert found == expected, f"listed {sorted(found)}, installed {sorted(expected)}"
-    print(f"{name} {version}: imports; lists {len(found)} entries")
+    assert found == expected, f"listed {found}, installed {expected}"
+    print(f"{name} {version}: imports; lists {len(found)} entries, all ready")
 
 
 if __name__ == "__main__":
