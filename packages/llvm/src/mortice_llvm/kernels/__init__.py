@@ -19,12 +19,13 @@ from .table import Entry, entry, names
 
 if TYPE_CHECKING:
     from ..ir import Kernel
+    from ..target import Target
 
 Call = Callable[..., None]
 
 _ready: dict[tuple[str, ...], Any] = {}
 
-__all__ = ["custom", "names", "pointwise", "row"]
+__all__ = ["custom", "names", "philox", "pointwise", "row"]
 
 
 def _signature(outs: int, ins: int, ints: int, floats: int) -> list[type]:
@@ -51,7 +52,7 @@ def _load(e: Entry, name: str, dtype: str) -> Call:
 
     symbol = f"{name}_{dtype}"
 
-    def make_text(target: Any) -> str:
+    def make_text(target: Target) -> str:
         from ..emit import emit_kernel
         from .build import build
 
@@ -90,7 +91,7 @@ def custom(kernel: Kernel) -> Call:
     if found is None:
         verify(kernel)
 
-        def make_text(target: Any) -> str:
+        def make_text(target: Target) -> str:
             from ..emit import emit_kernel
 
             return emit_kernel(kernel, target)
@@ -102,3 +103,35 @@ def custom(kernel: Kernel) -> Call:
         found = library.function(kernel.name, *signature)
         _ready["custom", source] = found
     return found
+
+
+def philox(kind: str) -> Call:
+    """Random numbers from Philox-4x32-10: ``fn(out, n, seed, offset)``.
+
+    ``kind``: ``u32`` raw words, ``f32`` or ``f64`` uniform in [0, 1). seed and offset are taken
+    modulo 2**64; ``mortice_llvm.emit.philox`` says which word goes where.
+    """
+    found = _ready.get(("philox", kind))
+    if found is None:
+        found = _ready["philox", kind] = _load_philox(kind)
+    return found
+
+
+def _load_philox(kind: str) -> Call:
+    from ..runtime.library import load
+
+    known = ["u32", "f32", "f64"]
+    kind = short(kind)
+    if kind not in known:
+        raise UnknownKernel(f"philox makes {', '.join(known)}, found {kind!r}")
+    symbol = f"philox_{kind}"
+
+    def make_text(target: Target) -> str:
+        from ..emit.philox import emit_fill
+
+        return emit_fill(kind, symbol, target)
+
+    library = load(symbol.encode(), make_text)
+    # Unsigned: a seed may use all 64 bits.
+    signature = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_uint64, ctypes.c_uint64]
+    return library.function(symbol, *signature)

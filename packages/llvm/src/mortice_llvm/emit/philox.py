@@ -1,0 +1,143 @@
+"""Fills memory with Philox-4x32-10 (Salmon, Moraes, Dror, Shaw: Parallel random numbers, 2011).
+
+Word w of a stream is lane w % 4 of the block with counter (w / 4, offset) and key seed, each of
+these a 64-bit number, low word first. What is stored:
+
+- ``u32``: word i.
+- ``f32``: the upper 24 bits of word i, as a number in [0, 1).
+- ``f64``: the upper 53 bits of (word 2i, word 2i + 1), low word first, as a number in [0, 1).
+"""
+
+from __future__ import annotations
+
+from ..target import Target
+from .kernel import CHUNK, GRAIN, PARALLEL_FOR, attributes
+from .lanes import Lanes, Text
+
+MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
+KEY_STEPS = (0x9E3779B9, 0xBB67AE85)
+ROUNDS = 10
+KINDS = ("u32", "f32", "f64")
+
+
+def emit_fill(kind: str, name: str, target: Target) -> str:
+    """LLVM text of ``NAME(ptr out, i64 n, i64 seed, i64 offset)`` for one of KINDS."""
+    text = Text(target)
+    text.declare(f"declare void @{PARALLEL_FOR}(ptr, ptr, i64, i64)")
+    text.declare("declare i64 @llvm.umin.i64(i64, i64)")
+    _emit_range(kind, name, text)
+    text.lines += f"""
+define void @{name}(ptr %out, i64 %n, i64 %seed, i64 %offset) #0 {{
+  %args = alloca [3 x i64], align 8
+  store ptr %out, ptr %args
+  %p1 = getelementptr i64, ptr %args, i64 1
+  store i64 %seed, ptr %p1
+  %p2 = getelementptr i64, ptr %args, i64 2
+  store i64 %offset, ptr %p2
+  %small = icmp ule i64 %n, {GRAIN}
+  br i1 %small, label %alone, label %shared
+alone:
+  call void @{name}_range(ptr %args, i64 0, i64 %n)
+  ret void
+shared:
+  call void @{PARALLEL_FOR}(ptr @{name}_range, ptr %args, i64 %n, i64 {CHUNK})
+  ret void
+}}""".splitlines()
+    return text.module() + attributes(target) + "\n"
+
+
+def _emit_range(kind: str, name: str, t: Text) -> None:
+    """Elements lo to hi; lo is a multiple of CHUNK, so of a whole vector of blocks."""
+    counters = t.target.width // 2
+    per_vector = counters * 4 // (2 if kind == "f64" else 1)
+    size = 8 if kind == "f64" else 4
+    t.lines.append(f"define internal void @{name}_range(ptr %args, i64 %lo, i64 %hi) #0 {{")
+    t.label("entry")
+    t.do(f"%rest = alloca [{per_vector * size} x i8], align 64")
+    t.do("%out = load ptr, ptr %args")
+    seed, offset = (
+        t.value(f"load i64, ptr {t.value(f'getelementptr i64, ptr %args, i64 {k}')}")
+        for k in (1, 2)
+    )
+    t.do("%some = icmp slt i64 %lo, %hi")
+    t.do("br i1 %some, label %loop, label %done")
+    t.label("loop")
+    t.do("%i = phi i64 [%lo, %entry], [%next, %whole]")
+    block = t.value(f"lshr i64 %i, {1 if kind == 'f64' else 2}")
+    value, vector = _stored(kind, t, _words(t, counters, block, seed, offset), counters)
+    place = t.value(f"getelementptr i8, ptr %out, i64 {t.value(f'mul i64 %i, {size}')}")
+    t.do(f"%next = add i64 %i, {per_vector}")
+    t.do("%fits = icmp sle i64 %next, %hi")
+    t.do("br i1 %fits, label %whole, label %part")
+    t.label("whole")
+    t.do(f"store {vector} {value}, ptr {place}, align {size}")
+    t.do("%more = icmp slt i64 %next, %hi")
+    t.do("br i1 %more, label %loop, label %done")
+    t.label("part")
+    t.do(f"store {vector} {value}, ptr %rest, align 64")
+    t.do("%count = sub i64 %hi, %i")
+    t.do(f"%bytes = mul i64 %count, {size}")
+    t.do("br label %copy")
+    t.label("copy")
+    t.do("%k = phi i64 [0, %part], [%k1, %copy]")
+    t.do("%from = getelementptr i8, ptr %rest, i64 %k")
+    t.do("%word = load i32, ptr %from, align 4")
+    t.do(f"%to = getelementptr i8, ptr {place}, i64 %k")
+    t.do("store i32 %word, ptr %to, align 4")
+    t.do("%k1 = add i64 %k, 4")
+    t.do("%left = icmp slt i64 %k1, %bytes")
+    t.do("br i1 %left, label %copy, label %done")
+    t.label("done")
+    t.do("ret void")
+    t.lines.append("}")
+
+
+def _words(t: Text, counters: int, block: str, seed: str, offset: str) -> list[str]:
+    """The four output words of ``counters`` blocks from ``block`` on."""
+    words, longs = Lanes(t, "u32", counters), Lanes(t, "u64", counters)
+
+    def halves(number: str) -> tuple[str, str]:
+        high = t.value(f"lshr i64 {number}, 32")
+        low, high = (t.value(f"trunc i64 {x} to i32") for x in (number, high))
+        return low, high
+
+    def parts(x: str) -> tuple[str, str]:
+        high = longs.op("lshr", x, longs.c(32))
+        return longs.convert("trunc", x, words), longs.convert("trunc", high, words)
+
+    key = list(halves(seed))
+    numbers = longs.add(longs.splat(block), longs.iota())
+    c = [*parts(numbers), *(words.splat(h) for h in halves(offset))]
+    for step in range(ROUNDS):
+        if step:
+            key = [t.value(f"add i32 {k}, {s}") for k, s in zip(key, KEY_STEPS, strict=True)]
+        products = [
+            parts(longs.mul(words.convert("zext", x, longs), longs.c(m)))
+            for x, m in zip((c[0], c[2]), MULTIPLIERS, strict=True)
+        ]
+        (low0, high0), (low1, high1) = products
+        first = words.op("xor", words.op("xor", high1, c[1]), words.splat(key[0]))
+        third = words.op("xor", words.op("xor", high0, c[3]), words.splat(key[1]))
+        c = [first, low1, third, low0]
+    return c
+
+
+def _stored(kind: str, t: Text, c: list[str], counters: int) -> tuple[str, str]:
+    """The values in memory order, and their vector type."""
+    all_words = Lanes(t, "u32", 4 * counters)
+    joined = all_words.joined(c)
+    order = ", ".join(f"i32 {k % 4 * counters + k // 4}" for k in range(4 * counters))
+    words = t.value(
+        f"shufflevector {all_words.type} {joined}, {all_words.type} poison, "
+        f"<{4 * counters} x i32> <{order}>"
+    )
+    if kind == "u32":
+        return words, all_words.type
+    if kind == "f32":
+        floats = all_words.like("f32")
+        top = all_words.op("lshr", words, all_words.c(8))
+        # 24 bits fit the signed conversion, which every level has as one instruction.
+        return floats.mul(all_words.convert("sitofp", top, floats), floats.c(2.0**-24)), floats.type
+    pairs, doubles = Lanes(t, "u64", 2 * counters), Lanes(t, "f64", 2 * counters)
+    top = pairs.op("lshr", all_words.convert("bitcast", words, pairs), pairs.c(11))
+    return doubles.mul(pairs.convert("uitofp", top, doubles), doubles.c(2.0**-53)), doubles.type
