@@ -1,0 +1,1 @@
+"""Reverse-mode differentiation: graph nodes, the engine, grad modes, hooks, custom functions."""

@@ -1,0 +1,72 @@
+"""Views whose base got a new history in place: their grad_fn is made anew before they are used."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mortice._autograd.node import Info, Node
+from mortice._dispatch import keys as K
+from mortice._dispatch.operator import Kernel, Operator
+from mortice._tensor.make import ViewInfo, base_of
+
+
+def refresh(t: Any) -> None:
+    """Give a view the history that its base has now, if that changed since."""
+    b = t._b
+    s = t._s
+    if b is None or s is None:
+        return
+    seen = b.epoch if b.__class__ is ViewInfo else 0
+    if seen == s.epoch:
+        return
+    base = base_of(t)
+    assert base is not None
+    if base._k & K.AUTOGRAD:
+        regenerate(t, base, s.epoch)
+    else:
+        t._b = ViewInfo(base, s.epoch)
+
+
+def regenerate(t: Any, base: Any, epoch: int) -> None:
+    """History of a view as a strided view of its base."""
+    node = Node()
+    node.info = _AS_STRIDED
+    node.edges = (base._g,)
+    node.saved = (t._a.shape, t.stride(), t.storage_offset(), base._a.shape)
+    node.meta = (t._a.shape, t._t)
+    node.extra = None
+    t._g = node
+    t._k |= K.AUTOGRAD
+    t._b = ViewInfo(base, epoch)
+
+
+def _as_strided_backward(node: Node, grads: Any) -> Any:
+    from mortice._autograd.node import freed
+    from mortice._ops.formulas import as_strided_grad
+
+    if node.saved is None:
+        raise freed()
+    shape, stride, offset, base_shape = node.saved
+    return (as_strided_grad(grads[0], base_shape, shape, stride, offset),)
+
+
+_AS_STRIDED = Info("AsStridedBackward0", _as_strided_backward, None)
+
+
+def refreshing(op: Operator) -> Kernel:
+    """A kernel that refreshes the views among its arguments and calls on without the View key."""
+    positions = op.schema.tensor_positions
+
+    def refreshed(*args: Any) -> Any:
+        for i in positions:
+            value = args[i]
+            if isinstance(value, (list, tuple)):
+                for item in value:  # pyright: ignore[reportUnknownVariableType]
+                    if item is not None and item._k & K.VIEW:
+                        refresh(item)
+            elif value is not None and getattr(value, "_k", 0) & K.VIEW:
+                refresh(value)
+        keys = op.keys_of(args) & ~K.VIEW
+        return op.lookup(keys)(*args)
+
+    return refreshed

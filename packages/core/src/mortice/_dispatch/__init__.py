@@ -1,0 +1,1 @@
+"""The dispatcher: key sets, schemas, operators, and how a call finds its kernel."""

@@ -1,0 +1,250 @@
+"""From an operator and its tensors' devices to a kernel, and the device runtimes themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+from mortice._base.errors import DeviceError, NoKernel, PluginError, PluginNotFound
+from mortice._dispatch import keys as K
+from mortice._dispatch.operator import Kernel, Operator, is_composite, mark_composite
+
+_RUNTIMES: dict[str, Any] = {}
+_FAMILIES: dict[tuple[str, str], dict[str, Kernel]] = {}
+
+#: Set by ``_tensor`` at import: device-independent kernels made from rows (views, shape rules,
+#: in-place and ``out=`` forms), and host kernels that need no plug-in.
+from_row: Callable[[Operator, str], Kernel | None] = lambda op, device: None  # noqa: E731
+host_kernel: Callable[[str], Kernel | None] = lambda name: None  # noqa: E731
+adapt_runtime: Callable[[Any, Operator, str], Kernel | None]
+#: Wraps a mutating operator's kernel so that writes are counted.
+counting: Callable[[Operator, Kernel], Kernel] = lambda op, kernel: kernel  # noqa: E731
+
+
+def runtime(device_type: str) -> Any:
+    """The runtime object of a device type, its plug-in loaded now if it was not.
+
+    Raises the plug-in error that says what is wrong with it and what to type.
+    """
+    found = _RUNTIMES.get(device_type)
+    if found is None:
+        from mortice._plugins import load
+
+        cls = load("mortice.devices", device_type)
+        found = _RUNTIMES.setdefault(device_type, cls() if isinstance(cls, type) else cls)
+    return found
+
+
+def register_runtime(device_type: str, value: Any) -> None:
+    """Use ``value`` as the runtime of a device type; for tests and frozen applications."""
+    from mortice._dispatch.operator import clear_tables
+
+    _RUNTIMES[device_type] = value
+    for key in [k for k in _FAMILIES if k[0] == device_type]:
+        del _FAMILIES[key]
+    clear_tables()
+
+
+def device_kernel(op: Operator, device_type: str) -> Kernel | None:
+    """The kernel that a device's own package has for an operator, or None."""
+    loaded = runtime(device_type)
+    package = getattr(loaded, "kernel_package", None)
+    if package is None:
+        return adapt_runtime(loaded, op, device_type)
+    family = op.row.family.rpartition(".")[2]
+    kernels = _FAMILIES.get((device_type, family))
+    if kernels is None:
+        kernels = _FAMILIES[device_type, family] = _family_kernels(package, family)
+    return kernels.get(op.name)
+
+
+def _family_kernels(package: str, family: str) -> dict[str, Kernel]:
+    name = f"{package}.{family}"
+    try:
+        return import_module(name).KERNELS
+    except ModuleNotFoundError as error:
+        if error.name != name:
+            raise
+        return {}
+
+
+# -- selection -----------------------------------------------------------------------------------
+
+
+def select(op: Operator, keys: int) -> Kernel:
+    """The kernel for a key set that holds device bits only."""
+    kernel = _select(op, keys)
+    if op.row.kind == "out" or not op.schema.mutated or "uncounted" in op.row.tags:
+        return kernel
+    counted = counting(op, kernel)
+    return mark_composite(counted) if is_composite(kernel) else counted
+
+
+def _select(op: Operator, keys: int) -> Kernel:
+    devices = list(K.devices_in(keys))
+    if len(devices) > 1:
+        return _mixed(op, devices)
+    if not devices:
+        return _without_tensors(op)
+    return _on_device(op, devices[0])
+
+
+def _on_device(op: Operator, device: str) -> Kernel:
+    key = K.device_key_name(device)
+    found = op.registered(key)
+    if found is not None:
+        return found
+    if device == "cpu":
+        found = host_kernel(op.name)
+        if found is not None:
+            return found
+    failure: PluginError | None = None
+    if device != "meta" and op.row.kind != "view":
+        try:
+            found = device_kernel(op, device)
+        except PluginError as error:
+            if not (op.row.body or op.row.decomposition or op.row.functional):
+                raise no_kernel(op, device, error) from error
+            failure = error
+        if found is not None:
+            return found
+    found = _composite(op, device)
+    if found is not None:
+        return found
+    found = _fallback(op, device)
+    if found is not None:
+        return found
+    raise no_kernel(op, device, failure)
+
+
+def _composite(op: Operator, device: str) -> Kernel | None:
+    for key in ("CompositeExplicitAutogradNonFunctional", "CompositeExplicitAutograd"):
+        found = op.registered(key)
+        if found is not None:
+            return mark_composite(found)
+    found = from_row(op, device)
+    if found is not None:
+        return found
+    found = op.decomposition() or op.registered("CompositeImplicitAutograd") or op.body()
+    return None if found is None else mark_composite(found)
+
+
+def _fallback(op: Operator, device: str) -> Kernel | None:
+    if device in ("cpu", "meta"):
+        return None
+    from mortice._tensor.fallback import through_cpu
+
+    return through_cpu(op, device)
+
+
+def _without_tensors(op: Operator) -> Kernel:
+    """No tensor argument: the ``device`` argument, or the default device, chooses."""
+    for key in ("BackendSelect", "CompositeExplicitAutograd", "CompositeImplicitAutograd"):
+        found = op.registered(key)
+        if found is not None:
+            return found
+    position = op.schema.by_name.get("device")
+    if position is None:
+        found = from_row(op, "cpu") or op.decomposition() or op.body()
+        if found is not None:
+            return found
+        return _no_tensor_arguments(op)
+    from mortice._types.device import Device, current_default
+
+    body = op.body()
+    if body is not None:
+        return body
+
+    def on_chosen_device(*args: Any) -> Any:
+        device = args[position]
+        device_type = current_default().type if device is None else Device(device).type
+        return op.lookup(K.device_bit(device_type))(*args)
+
+    return on_chosen_device
+
+
+def _no_tensor_arguments(op: Operator) -> Kernel:
+    def on_first_tensor(*args: Any) -> Any:
+        raise NoKernel(
+            f"{op.qualified}: there were no tensor arguments to this function, so no device could "
+            "be chosen. Pass at least one tensor."
+        )
+
+    return on_first_tensor
+
+
+def _mixed(op: Operator, devices: list[str]) -> Kernel:
+    """Tensors on several device types: copies may, and 0-d CPU tensors yield to the others."""
+    if "cross_device" in op.row.tags:
+        return from_row(op, "cpu") or host_kernel(op.name) or _on_device(op, "cpu")
+    others = [d for d in devices if d != "cpu"]
+    if len(others) == 1:
+        return _yielding(op, others[0])
+    if "meta" in others and len(others) == 1:
+        return _on_device(op, "meta")
+    return _different_devices(op)
+
+
+def _yielding(op: Operator, device: str) -> Kernel:
+    positions = op.schema.tensor_positions
+
+    def on_one_device(*args: Any) -> Any:
+        values = list(args)
+        for i in positions:
+            value = values[i]
+            if isinstance(value, (list, tuple)):
+                values[i] = [moved(x, i) for x in value]  # pyright: ignore[reportUnknownVariableType]
+            elif value is not None and hasattr(value, "_k"):
+                values[i] = moved(value, i)
+        return op(*values)
+
+    def moved(x: Any, position: int) -> Any:
+        if x is None or x.device.type != "cpu":
+            return x
+        if x.ndim:
+            raise _mixture(op, position, "cpu", device)
+        return x.to(device)
+
+    return on_one_device
+
+
+def _different_devices(op: Operator) -> Kernel:
+    def refuse(*args: Any) -> Any:
+        first: str | None = None
+        for i in op.schema.tensor_positions:
+            for x in args[i] if isinstance(args[i], (list, tuple)) else (args[i],):
+                if x is None or (x.device.type == "cpu" and not x.ndim):
+                    continue
+                if first is not None and x.device.type != first:
+                    raise _mixture(op, i, x.device.type, first)
+                first = x.device.type
+        raise _mixture(op, 0, "cpu", "another")
+
+    return refuse
+
+
+def _mixture(op: Operator, position: int, found: str, expected: str) -> DeviceError:
+    name = op.schema.arguments[position].name
+    return DeviceError(
+        f"{op.qualified}: Expected all tensors to be on the same device, but argument {name!r} "
+        f"(position {position + 1}) is on {found} and another is on {expected}. Move one with "
+        f".to({expected!r})."
+    )
+
+
+def no_kernel(op: Operator, device: str, failure: PluginError | None = None) -> NoKernel:
+    """The error for an operator that cannot run on a device; says what to install."""
+    if device == "cpu" and isinstance(failure, PluginNotFound):
+        return NoKernel(
+            f"{op.qualified} has no kernel for device 'cpu': the CPU kernels are a package of "
+            "their own. Install them with: pip install 'mortice[cpu]' (from the local wheelhouse "
+            "until the names are published)."
+        )
+    if failure is not None:
+        return NoKernel(f"{op.qualified} cannot run on device {device!r}: {failure}")
+    return NoKernel(
+        f"Could not run {op.qualified!r} on device {device!r}: neither the device's package nor a "
+        f"decomposition provides it. `mortice why {device}` shows what the device offers; a kernel "
+        "can be added with mortice.library.impl."
+    )

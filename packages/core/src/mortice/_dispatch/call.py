@@ -1,0 +1,212 @@
+"""The general path of a call: what stubs do not do in line.
+
+``call`` chooses the overload by the arguments; ``diagnose`` explains a failure after the fact, by
+checking the arguments against the schema and then against the shape rule, so that the fast path
+needs no checks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mortice._base.errors import ArgumentError, MorticeError
+from mortice._dispatch import keys as K
+from mortice._dispatch.bind import Misfit, bind
+from mortice._dispatch.operator import Operator, get, overloads
+from mortice._dispatch.state import GLOBAL, THREAD
+
+
+class Packet:
+    """A function name with its overloads, as ``mortice.add`` or ``Tensor.add`` is called."""
+
+    __slots__ = ("is_method", "name", "public")
+
+    def __init__(self, name: str, is_method: bool = False) -> None:
+        self.name = name
+        self.is_method = is_method
+        #: The public function object; ``__mortice_function__`` handlers are given it.
+        self.public: Any = None
+
+    def operators(self) -> list[Operator]:
+        return [get(name) for name in overloads(self.name)]
+
+    def __repr__(self) -> str:
+        return f"Tensor.{self.name}" if self.is_method else self.name
+
+
+def call(packet: Packet, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Call the first overload that the arguments fit; ArgumentError lists why none does."""
+    if THREAD.function_modes or _has_override(args, kwargs):
+        from mortice._dispatch import modes
+
+        return modes.through_function_overrides(packet, args, kwargs)
+    op, values = choose(packet, args, kwargs)
+    try:
+        return op(*values)
+    except Exception as error:
+        diagnose(op, error, values)
+        raise
+
+
+def choose(
+    packet: Packet, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[Operator, list[Any]]:
+    """The overload for a call and its arguments in schema order."""
+    first_name = "self" if packet.is_method else "input"
+    misfits: list[tuple[Operator, Misfit]] = []
+    for op in packet.operators():
+        schema = op.schema
+        if "out" in schema.by_name and kwargs.get("out") is None:
+            continue
+        start = 1 if schema.arguments and schema.arguments[0].name == "self" else 0
+        try:
+            given = kwargs
+            if kwargs and kwargs.get("out", 0) is None:
+                given = {k: v for k, v in kwargs.items() if k != "out"}
+            if schema.positional <= start:
+                start = -1
+            return op, bind(schema, args, given, op.row.numbers, first_name, start)
+        except Misfit as misfit:
+            misfits.append((op, misfit))
+    raise _no_overload(packet, args, kwargs, misfits)
+
+
+def _no_overload(
+    packet: Packet,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    misfits: list[tuple[Operator, Misfit]],
+) -> ArgumentError:
+    name = packet.name
+    if len(misfits) > 1 and all(m.unknown_name for _, m in misfits):
+        misfits = misfits[:1]
+    if len(misfits) == 1:
+        op, misfit = misfits[0]
+        return ArgumentError(f"{name}(): {misfit}.\nIts schema is {op.schema}")
+    if not misfits:
+        return ArgumentError(f"{name}(): no overload takes an 'out' argument.")
+    given = ", ".join(
+        [type(a).__name__ for a in args] + [f"{k}={type(v).__name__}" for k, v in kwargs.items()]
+    )
+    reasons = "\n".join(f"  {op.schema}\n    {misfit}" for op, misfit in misfits)
+    return ArgumentError(f"{name}() received ({given}), which fits none of its forms:\n{reasons}")
+
+
+def _has_override(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    for value in (*args, *kwargs.values()):
+        found = getattr(value, "_k", None)
+        if found is not None:
+            if found & K.OVERRIDE:
+                return True
+        elif isinstance(value, (list, tuple)):
+            for item in value:  # pyright: ignore[reportUnknownVariableType]
+                if getattr(item, "_k", 0) & K.OVERRIDE or _is_duck(item):
+                    return True
+        elif _is_duck(value):
+            return True
+    return False
+
+
+def _is_duck(value: Any) -> bool:
+    """An object that is no Tensor but overrides functions (``__mortice_function__``)."""
+    return hasattr(type(value), "__mortice_function__") and not hasattr(value, "_k")
+
+
+def diagnose(op: Operator | str, error: BaseException, values: Sequence[Any]) -> None:
+    """Raise the precise error behind ``error``, or return if the arguments were fine.
+
+    An error of mortice's own is already precise. Otherwise the arguments are fitted to the schema
+    again and the shape rule is run on them.
+    """
+    if isinstance(error, MorticeError):
+        return
+    if isinstance(op, str):
+        op = get(op)
+    try:
+        checked = bind(op.schema, *_as_call(op, values), numbers=op.row.numbers)
+    except Misfit as misfit:
+        raise ArgumentError(f"{op.schema.name}(): {misfit}.\nIts schema is {op.schema}") from None
+    rule = op.shape_rule()
+    if rule is not None:
+        try:
+            rule(*checked)
+        except MorticeError as precise:
+            raise precise from None
+
+
+def _as_call(op: Operator, values: Sequence[Any]) -> tuple[Sequence[Any], dict[str, Any]]:
+    n = op.schema.positional
+    return values[:n], {a.name: v for a, v in zip(op.schema.arguments[n:], values[n:])}
+
+
+def failed(op: str, error: BaseException, values: Sequence[Any]) -> None:
+    """What a generated stub calls in its ``except``; it re-raises if this returns."""
+    diagnose(op, error, values)
+
+
+def special() -> int:
+    """Whether any thread has departed from the default dispatch state."""
+    return GLOBAL.special
+
+
+def slow(
+    packet: Packet,
+    positional: Sequence[Any],
+    defaults: Sequence[Any],
+    keywords: Sequence[Any],
+    kwargs: Mapping[str, Any],
+) -> Any:
+    """From a stub's parameters back to the call as the user wrote it, then ``call``.
+
+    ``defaults`` belong to the last of ``positional``; ``keywords`` are (name, value, default).
+    Arguments that are their default are left out.
+    """
+    n = len(positional)
+    first_default = n - len(defaults)
+    while n > first_default and positional[n - 1] is defaults[n - 1 - first_default]:
+        n -= 1
+    given = {name: value for name, value, default in keywords if value is not default}
+    given.update(kwargs)
+    return call(packet, positional[:n], given)
+
+
+def call_operator(
+    packet: Packet,
+    positional: Sequence[Any],
+    defaults: Sequence[Any],
+    keywords: Sequence[Any],
+    kwargs: Mapping[str, Any],
+) -> Any:
+    """As ``slow``, for Python operators: NotImplemented where the operand is not ours."""
+    other = positional[-1]
+    if len(positional) > 1 and not _is_operand(other):
+        return NotImplemented
+    return slow(packet, positional, defaults, keywords, kwargs)
+
+
+def _is_operand(value: Any) -> bool:
+    from mortice._dispatch.bind import is_int
+    from mortice._types.promotion import NUMBERS
+
+    if hasattr(value, "_k") or type(value) in NUMBERS or _is_duck(value) or is_int(value):
+        return True
+    return isinstance(value, (int, float, complex)) or type(value).__module__ == "numpy"
+
+
+def as_ints(value: Any, length: int | None, optional: bool) -> Any:
+    """A list or a single integer as the tuple that kernels get; TypeError if it is neither."""
+    if type(value) is int:
+        return (value,) * (length or 1) if length is not None else _refuse(value)
+    if type(value) is list or isinstance(value, tuple):
+        for item in value:  # pyright: ignore[reportUnknownVariableType]
+            if type(item) is not int:
+                return _refuse(value)
+        return tuple(value)  # pyright: ignore[reportUnknownArgumentType]
+    if value is None and optional:
+        return None
+    return _refuse(value)
+
+
+def _refuse(value: Any) -> Any:
+    raise TypeError(type(value).__name__)

@@ -1,0 +1,143 @@
+"""Key sets: Python ints whose low bits are functionalities and whose high bits are devices.
+
+Names and order of the functionalities are PyTorch's (the first is tried first). Above them every
+device type has one bit, given out when the type is first mentioned, without loading anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mortice._base.errors import RegistrationError, nearest
+
+#: From the highest priority to the lowest.
+FUNCTIONALITIES = (
+    "Override",  # __mortice_function__ subclasses and modes
+    "PreDispatch",
+    "Mode",  # __mortice_dispatch__ modes
+    "FuncTorchDynamicLayerFrontMode",
+    "FuncTorchBatched",
+    "Autocast",
+    "Autograd",
+    "ADInplaceOrView",
+    "View",  # the tensor is a view: its grad_fn may be older than its base's
+    "ZeroTensor",
+    "Negative",
+    "Conjugate",
+    "Functionalize",
+    "Python",  # __mortice_dispatch__ subclasses
+    "Record",  # a compiled call appends a node instead of running
+    "BackendSelect",
+    "BelowAutograd",  # autograd was excluded on purpose, not merely not needed
+)
+
+BITS: dict[str, int] = {
+    name: 1 << (len(FUNCTIONALITIES) - 1 - i) for i, name in enumerate(FUNCTIONALITIES)
+}
+OVERRIDE = BITS["Override"]
+MODE = BITS["Mode"]
+AUTOCAST = BITS["Autocast"]
+AUTOGRAD = BITS["Autograd"]
+VIEW = BITS["View"]
+PYTHON = BITS["Python"]
+RECORD = BITS["Record"]
+BELOW_AUTOGRAD = BITS["BelowAutograd"]
+
+FIRST_DEVICE = len(FUNCTIONALITIES)
+FUNCTIONALITY_MASK = (1 << FIRST_DEVICE) - 1
+
+#: Alias keys stand for several table entries; they never occur in a key set.
+ALIASES = (
+    "CompositeExplicitAutogradNonFunctional",
+    "CompositeExplicitAutograd",
+    "CompositeImplicitAutograd",
+    "Autograd",
+)
+
+_DEVICES: list[str] = []
+_DEVICE_BITS: dict[str, int] = {}
+_INTERNED: dict[int, int] = {}
+
+#: PyTorch's spelling of device keys, where it is not the capitalised device type.
+_KEY_NAMES = {
+    "cpu": "CPU",
+    "cuda": "CUDA",
+    "meta": "Meta",
+    "xpu": "XPU",
+    "mps": "MPS",
+    "hpu": "HPU",
+    "ipu": "IPU",
+    "mtia": "MTIA",
+    "privateuseone": "PrivateUse1",
+}
+
+
+def device_bit(device_type: str) -> int:
+    """The bit of a device type; reserved now if this is its first mention."""
+    bit = _DEVICE_BITS.get(device_type)
+    if bit is None:
+        bit = 1 << (FIRST_DEVICE + len(_DEVICES))
+        _DEVICES.append(device_type)
+        _DEVICE_BITS[device_type] = bit
+    return bit
+
+
+CPU = device_bit("cpu")
+META = device_bit("meta")
+CPU_VIEW = CPU | VIEW
+
+
+def devices_in(keys: int) -> Iterator[str]:
+    """The device types whose bits are in ``keys``."""
+    bits = keys >> FIRST_DEVICE
+    position = 0
+    while bits:
+        if bits & 1:
+            yield _DEVICES[position]
+        bits >>= 1
+        position += 1
+
+
+def intern(keys: int) -> int:
+    """One object per value: native stubs compare key sets by identity."""
+    return _INTERNED.setdefault(keys, keys)
+
+
+def device_key_name(device_type: str) -> str:
+    """``"cpu"`` -> ``"CPU"``, ``"npu"`` -> ``"NPU"``."""
+    return _KEY_NAMES.get(device_type) or (
+        device_type.upper() if len(device_type) <= 4 else device_type.capitalize()
+    )
+
+
+def parse_key(name: str) -> tuple[str, str | None]:
+    """Split a dispatch key's name into (functionality or alias or "", device type or None).
+
+    ``"CPU"`` -> ("", "cpu"); ``"AutogradNPU"`` -> ("Autograd", "npu"); ``"Autograd"`` ->
+    ("Autograd", None).
+    """
+    if name in ALIASES or name in BITS:
+        return name, None
+    for functionality in ("Autograd", "Autocast"):
+        if name.startswith(functionality):
+            return functionality, _device_named(name[len(functionality) :])
+    return "", _device_named(name)
+
+
+def _device_named(key: str) -> str:
+    for device_type in _DEVICES:
+        if device_key_name(device_type) == key:
+            return device_type
+    for device_type, spelling in _KEY_NAMES.items():
+        if spelling == key:
+            device_bit(device_type)
+            return device_type
+    known = [*ALIASES, *BITS, *(device_key_name(d) for d in _DEVICES)]
+    raise RegistrationError(f"could not parse dispatch key: {key!r}.{nearest(key, known)}")
+
+
+def describe(keys: int) -> str:
+    """``DispatchKeySet(Autograd, CPU)``, highest priority first."""
+    names = [n for n in FUNCTIONALITIES if keys & BITS[n]]
+    names += [device_key_name(d) for d in devices_in(keys)]
+    return f"DispatchKeySet({', '.join(names)})"

@@ -1,0 +1,363 @@
+"""An operator: its row, its registered kernels, and the table from key set to kernel.
+
+A table entry is resolved once, by ``Operator.resolve``, which does all the work; a call is then
+one dict lookup. Kernels take every schema argument positionally, in order, defaults filled in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+from mortice._base.errors import UnknownName, nearest
+from mortice._dispatch import keys as K
+from mortice._dispatch.schema import FunctionSchema, parse
+from mortice._dispatch.state import GLOBAL, below_autograd
+
+Kernel = Callable[..., Any]
+Table = dict[int, Kernel]
+
+#: name ("add.Tensor" of aten, "ns::name.overload" of others) -> the table its stubs look up.
+TABLES: dict[str, Table] = {}
+_OPERATORS: dict[str, Operator] = {}
+
+
+def table(name: str) -> Table:
+    """The dispatch table of an operator, made at first mention and never replaced."""
+    found = TABLES.get(name)
+    if found is None:
+        found = TABLES[name] = {}
+    return found
+
+
+class Row:
+    """What the declaration of an operator says, whatever the device.
+
+    ``family`` is the module of ``mortice._ops`` that holds the bodies named here; another
+    package's operators name their module in full.
+    """
+
+    __slots__ = (
+        "body", "decomposition", "derivative", "family", "functional", "kind", "numbers",
+        "schema", "shape", "tags",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        schema: str,
+        family: str,
+        kind: str = "kernel",
+        shape: str = "",
+        body: str = "",
+        decomposition: str = "",
+        derivative: str = "",
+        functional: str = "",
+        tags: tuple[str, ...] = (),
+        numbers: bool = False,
+    ) -> None:
+        self.schema = schema
+        self.family = family
+        self.kind = kind
+        self.shape = shape
+        self.body = body
+        self.decomposition = decomposition
+        self.derivative = derivative
+        self.functional = functional
+        self.tags = tags
+        self.numbers = numbers
+
+    def module(self) -> Any:
+        name = self.family if "." in self.family else f"mortice._ops.{self.family}"
+        return import_module(name)
+
+    def derivatives_module(self) -> Any:
+        if "." in self.family:
+            return import_module(f"{self.family.rpartition('.')[0]}._generated.derivatives")
+        return import_module(f"mortice._generated.{self.family}_derivatives")
+
+
+class Operator:
+    """One overload, such as ``add.Tensor``. ``mortice.ops`` hands these out.
+
+    Attributes:
+        name: ``"add.Tensor"``; other namespaces than aten are spelt out, ``"ns::name.overload"``.
+        table: key set -> kernel, filled on demand.
+        kernels: dispatch key -> registered kernels, the newest last.
+    """
+
+    __slots__ = ("_schema", "_signature", "kernels", "name", "row", "table")
+
+    def __init__(self, name: str, row: Row, schema: FunctionSchema | None = None) -> None:
+        self.name = name
+        self.row = row
+        self.table = table(name)
+        self.kernels: dict[str, list[Kernel]] = {}
+        self._schema = schema
+        self._signature: Any = None
+
+    @property
+    def schema(self) -> FunctionSchema:
+        if self._schema is None:
+            self._schema = parse(self.row.schema)
+        return self._schema
+
+    @property
+    def qualified(self) -> str:
+        return self.schema.qualified
+
+    def __repr__(self) -> str:
+        return f"<Operator {self.qualified}>"
+
+    def __call__(self, *args: Any) -> Any:
+        """Call with every schema argument, positionally, as kernels are called."""
+        keys = self.keys_of(args)
+        kernel = self.table.get(keys)
+        if kernel is None:
+            kernel = self.resolve(keys)
+        return kernel(*args)
+
+    def keys_of(self, args: Any) -> int:
+        """The key set of a call: the union over its tensors, adjusted for this thread."""
+        keys = 0
+        for position in self.schema.tensor_positions:
+            value = args[position]
+            if value is None:
+                continue
+            found = getattr(value, "_k", None)
+            if found is not None:
+                keys |= found
+            elif isinstance(value, (list, tuple)):
+                for item in value:  # pyright: ignore[reportUnknownVariableType]
+                    if item is not None:
+                        keys |= item._k
+        if GLOBAL.special:
+            from mortice._dispatch.state import adjust
+
+            keys = adjust(keys)
+        return keys
+
+    # -- resolution ----------------------------------------------------------------------------
+
+    def lookup(self, keys: int) -> Kernel:
+        """The kernel for ``keys``, from the table or resolved now."""
+        return self.table.get(keys) or self.resolve(keys)
+
+    def resolve(self, keys: int) -> Kernel:
+        """Find the kernel for a key set and keep it in the table."""
+        kernel = self._select(keys)
+        self.table[keys] = kernel
+        return kernel
+
+    def _select(self, keys: int) -> Kernel:
+        for bit, select in _FUNCTIONALITY_RULES:
+            if keys & bit:
+                kernel = select(self, keys)
+                if kernel is not None:
+                    return kernel
+                keys &= ~bit
+        from mortice._dispatch import backends
+
+        return backends.select(self, keys & ~K.FUNCTIONALITY_MASK)
+
+    def registered(self, key: str) -> Kernel | None:
+        """The newest kernel registered for a dispatch key, if any."""
+        stack = self.kernels.get(key)
+        return stack[-1] if stack else None
+
+    def register(self, key: str, kernel: Kernel) -> None:
+        self.kernels.setdefault(key, []).append(kernel)
+        self.table.clear()
+
+    def unregister(self, key: str, kernel: Kernel) -> None:
+        stack = self.kernels.get(key, [])
+        if kernel in stack:
+            stack.remove(kernel)
+        if not stack:
+            self.kernels.pop(key, None)
+        self.table.clear()
+
+    # -- rows ----------------------------------------------------------------------------------
+
+    def shape_rule(self) -> Kernel | None:
+        return getattr(self.row.module(), self.row.shape) if self.row.shape else None
+
+    def body(self) -> Kernel | None:
+        """The implicit composite body: public operators, differentiable through them."""
+        return getattr(self.row.module(), self.row.body) if self.row.body else None
+
+    def decomposition(self) -> Kernel | None:
+        """The explicit decomposition, used below autograd where a device has no kernel."""
+        name = self.row.decomposition
+        return getattr(self.row.module(), name) if name else None
+
+
+def clear_tables() -> None:
+    """Forget every resolution: a device, a fallback or a global rule has changed."""
+    for entries in TABLES.values():
+        entries.clear()
+
+
+# -- rules by functionality, from the highest priority ------------------------------------------
+
+
+def _by_mode(op: Operator, keys: int) -> Kernel | None:
+    from mortice._dispatch import modes
+
+    return modes.kernel_for_modes(op)
+
+
+def _by_python(op: Operator, keys: int) -> Kernel | None:
+    from mortice._dispatch import modes
+
+    return modes.kernel_for_subclasses(op)
+
+
+def _by_autocast(op: Operator, keys: int) -> Kernel | None:
+    found = op.registered("Autocast")
+    if found is not None:
+        return found
+    try:
+        autocast = import_module("mortice._autograd.autocast")
+    except ModuleNotFoundError:
+        return None
+    return autocast.kernel(op, keys)
+
+
+def _user_autograd(op: Operator, keys: int) -> Kernel | None:
+    for device in K.devices_in(keys):
+        found = op.registered(f"Autograd{K.device_key_name(device)}")
+        if found is not None:
+            return found
+    return op.registered("Autograd")
+
+
+def _by_autograd(op: Operator, keys: int) -> Kernel | None:
+    found = _user_autograd(op, keys)
+    if found is not None:
+        return found
+    rest = keys & ~K.AUTOGRAD
+    row = op.row
+    if row.derivative == "none":
+        return None
+    if row.derivative:
+        nxt = op.lookup(rest)
+        if is_composite(nxt):
+            nxt = _guarded(nxt)
+        return getattr(row.derivatives_module(), row.derivative)(nxt, op)
+    if row.body or row.kind == "composite":
+        return None
+    from mortice._autograd.undifferentiable import wrap
+
+    return wrap(op, op.lookup(rest))
+
+
+def _guarded(kernel: Kernel) -> Kernel:
+    """A kernel made of other operators, called so that those record no history of their own."""
+
+    def guarded(*args: Any) -> Any:
+        with below_autograd():
+            return kernel(*args)
+
+    return guarded
+
+
+def _by_view(op: Operator, keys: int) -> Kernel | None:
+    if not GLOBAL.views_may_be_stale or keys & K.BELOW_AUTOGRAD:
+        return None
+    from mortice._autograd.views import refreshing
+
+    return refreshing(op)
+
+
+def _implicit_autograd(op: Operator, keys: int) -> Kernel | None:
+    """A user's Autograd kernel runs even when nothing requires grad, unless excluded."""
+    return None
+
+
+_FUNCTIONALITY_RULES: tuple[tuple[int, Callable[[Operator, int], Kernel | None]], ...] = (
+    (K.MODE, _by_mode),
+    (K.AUTOCAST, _by_autocast),
+    (K.VIEW, _by_view),
+    (K.AUTOGRAD, _by_autograd),
+    (K.PYTHON, _by_python),
+)
+
+_COMPOSITE_MARK: set[int] = set()
+_KEPT: list[Kernel] = []
+
+
+def mark_composite(kernel: Kernel) -> Kernel:
+    """Note that a kernel calls other operators, so that autograd wraps it in a guard."""
+    if id(kernel) not in _COMPOSITE_MARK:
+        _COMPOSITE_MARK.add(id(kernel))
+        _KEPT.append(kernel)  # keeps the id from being reused
+    return kernel
+
+
+def is_composite(kernel: Kernel) -> bool:
+    return id(kernel) in _COMPOSITE_MARK
+
+
+# -- finding operators ---------------------------------------------------------------------------
+
+
+def find(name: str) -> Operator | None:
+    """The operator called ``name`` (``"add.Tensor"`` or ``"ns::name.overload"``), or None."""
+    if name.startswith("aten::"):
+        name = name[6:]
+    found = _OPERATORS.get(name)
+    if found is None:
+        row = _core_row(name)
+        if row is None:
+            return None
+        found = _OPERATORS.setdefault(name, Operator(name, row))
+    return found
+
+
+def get(name: str) -> Operator:
+    """As ``find``; UnknownName with the nearest match if there is none."""
+    found = find(name)
+    if found is None:
+        from mortice._generated.registry import ROWS
+
+        raise UnknownName(f"operator {name} does not exist.{nearest(name, ROWS)}")
+    return found
+
+
+def overloads(packet: str) -> tuple[str, ...]:
+    """Names of the operators behind a function name, in the order in which they are tried."""
+    found = _EXTRA_PACKETS.get(packet)
+    if found is not None:
+        return tuple(found)
+    from mortice._generated.registry import PACKETS
+
+    return PACKETS.get(packet, ())
+
+
+_EXTRA_PACKETS: dict[str, list[str]] = {}
+
+
+def add_operator(op: Operator, packet: str) -> None:
+    """Make a new operator findable; ``packet`` is its name without the overload."""
+    _OPERATORS[op.name] = op
+    names = _EXTRA_PACKETS.setdefault(packet, list(overloads(packet)))
+    if op.name not in names:
+        names.append(op.name)
+
+
+def remove_operator(op: Operator, packet: str) -> None:
+    _OPERATORS.pop(op.name, None)
+    op.table.clear()
+    names = _EXTRA_PACKETS.get(packet, [])
+    if op.name in names:
+        names.remove(op.name)
+    if not names:
+        _EXTRA_PACKETS.pop(packet, None)
+
+
+def _core_row(name: str) -> Row | None:
+    from mortice._generated.registry import ROWS
+
+    fields = ROWS.get(name)
+    return None if fields is None else Row(**fields)

@@ -1,0 +1,64 @@
+"""The handle of a tensor that is not on the host: a buffer seen through sizes and strides."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mortice._types.device import Device
+from mortice._types.dtypes import DType
+from mortice._types.shapes import Shape, contiguous_strides, numel
+
+_new = object.__new__
+
+
+class DeviceArray:
+    """Sizes, strides and offset (in elements) over a device's buffer.
+
+    ``buffer`` is whatever the device's runtime allocates; None on device ``meta``, where sizes may
+    be symbolic.
+    """
+
+    __slots__ = ("__weakref__", "buffer", "device", "dtype", "offset", "shape", "strides")
+
+    buffer: Any
+    shape: Shape
+    strides: Shape
+    offset: int
+    dtype: DType
+    device: Device
+
+    def __init__(
+        self,
+        buffer: Any,
+        shape: Shape,
+        dtype: DType,
+        device: Device,
+        strides: Shape | None = None,
+        offset: int = 0,
+    ) -> None:
+        self.buffer = buffer
+        self.shape = shape
+        self.strides = contiguous_strides(shape) if strides is None else strides
+        self.offset = offset
+        self.dtype = dtype
+        self.device = device
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return numel(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the elements (not of the buffer)."""
+        return numel(self.shape) * self.dtype.itemsize
+
+    def restride(self, shape: Shape, strides: Shape, offset: int) -> DeviceArray:
+        """The same buffer seen differently."""
+        return DeviceArray(self.buffer, shape, self.dtype, self.device, strides, offset)
+
+    def __repr__(self) -> str:
+        return f"<DeviceArray {tuple(self.shape)} {self.dtype.name} on {self.device}>"

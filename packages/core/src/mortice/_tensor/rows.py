@@ -1,0 +1,245 @@
+"""Kernels that follow from an operator's row alone, on any device.
+
+Views from their rule; ``meta`` from the shape rule; in-place and ``out=`` forms from the functional
+operator, with PyTorch's checks.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mortice._base.errors import AutogradError, DTypeError, ShapeError
+from mortice._dispatch import backends
+from mortice._dispatch import keys as K
+from mortice._dispatch.operator import Kernel, Operator, get, is_composite, mark_composite
+from mortice._tensor.make import meta, restride, storage_of, view_of
+from mortice._types.promotion import can_cast
+from mortice._types.shapes import has_overlap
+
+_ndarray = np.ndarray
+
+
+def from_row(op: Operator, device: str) -> Kernel | None:
+    """The kernel that an operator's row implies for a device, or None."""
+    make = _BY_KIND.get(op.row.kind)
+    if make is not None:
+        return make(op, device)
+    if device == "meta" and op.row.shape:
+        return meta_kernel(op)
+    return None
+
+
+# -- views ---------------------------------------------------------------------------------------
+
+
+def view_kernel(op: Operator, device: str) -> Kernel:
+    """A view from its rule: (sizes, strides, offset), or a list of those."""
+    rule = op.shape_rule()
+    assert rule is not None
+
+    def view(self: Any, *args: Any) -> Any:
+        found = rule(self, *args)
+        if type(found) is list:
+            return tuple(view_of(self, restride(self, *one)) for one in found)
+        return view_of(self, restride(self, *found))
+
+    return view
+
+
+# -- meta ----------------------------------------------------------------------------------------
+
+
+def meta_kernel(op: Operator) -> Kernel:
+    """Run only the shape rule: (sizes, dtype[, strides]), or a list of those."""
+    rule = op.shape_rule()
+    assert rule is not None
+
+    def on_meta(*args: Any) -> Any:
+        return _as_meta(rule(*args))
+
+    return on_meta
+
+
+def _as_meta(found: Any) -> Any:
+    if found is None:
+        return None
+    if type(found) is list:
+        return tuple(_as_meta(one) for one in found)
+    if type(found) is tuple:
+        return meta(*found)
+    return found  # a Python number: sym_size and such
+
+
+# -- in-place ------------------------------------------------------------------------------------
+
+
+def bump(t: Any) -> None:
+    """Count an in-place write."""
+    s = t._s
+    if s is None:
+        s = storage_of(t)
+    s.version += 1
+
+
+def counting(op: Operator, kernel: Kernel) -> Kernel:
+    """``kernel``, counting a write to each argument that the schema says is written to."""
+    positions = op.schema.mutated
+    if positions == (0,):
+
+        def counted(self: Any, *args: Any) -> Any:
+            kernel(self, *args)
+            s = self._s
+            if s is None:
+                s = storage_of(self)
+            s.version += 1
+            return self
+
+        return counted
+
+    def counted_all(*args: Any) -> Any:
+        result = kernel(*args)
+        for i in positions:
+            for t in args[i] if isinstance(args[i], (list, tuple)) else (args[i],):
+                if t is not None:
+                    bump(t)
+        return result
+
+    return counted_all
+
+
+def inplace_kernel(op: Operator, device: str) -> Kernel:
+    """Compute the functional operator and write the result into ``self``."""
+    functional = get(op.row.functional)
+    key = K.device_bit(device)
+    compute = functional.lookup(key)
+
+    def inplace(self: Any, *args: Any) -> Any:
+        result = compute(self, *args)
+        write_back(op, self, result)
+        return self
+
+    return mark_composite(inplace) if is_composite(compute) else inplace
+
+
+def write_back(op: Operator, target: Any, result: Any) -> None:
+    """Copy a result into the tensor that an in-place operator writes to."""
+    if result._a.shape != target._a.shape and tuple(result._a.shape) != tuple(target._a.shape):
+        raise ShapeError(
+            f"{op.qualified}: output with shape {list(target.shape)} doesn't match the broadcast "
+            f"shape {list(result.shape)}"
+        )
+    check_cast(op, result._t, target._t)
+    check_overlap(op, target)
+    copy_into(target, result)
+
+
+def check_cast(op: Operator, source: Any, target: Any) -> None:
+    if source is not target and not can_cast(source, target):
+        raise DTypeError(
+            f"{op.qualified}: result type {source!r} can't be cast to the desired output type "
+            f"{target!r}. Use the out-of-place operator, or convert the target first."
+        )
+
+
+def check_overlap(op: Operator, target: Any) -> None:
+    if has_overlap(target._a.shape, target.stride()):
+        raise ShapeError(
+            f"{op.qualified}: unsupported operation: more than one element of the written-to "
+            "tensor refers to a single memory location. Please clone() the tensor before "
+            "performing the operation."
+        )
+
+
+def copy_into(target: Any, source: Any) -> None:
+    """Raw copy with dtype conversion and broadcasting, without counting a write."""
+    if type(target._a) is _ndarray and type(source._a) is _ndarray:
+        if source._a is not target._a:
+            host_copy(target._a, source._a)
+    else:
+        from mortice._tensor.runtime import copy_between
+
+        copy_between(target, source)
+
+
+def host_copy(target: np.ndarray[Any, Any], source: np.ndarray[Any, Any]) -> None:
+    """Elementwise copy with C conversion rules: the imaginary part is dropped, NaN to int is any."""
+    if source.dtype.kind == "c" and target.dtype.kind != "c":
+        source = source.real
+    with np.errstate(all="ignore"):
+        np.copyto(target, source, casting="unsafe")
+
+
+# -- out= ----------------------------------------------------------------------------------------
+
+
+def out_kernel(op: Operator, device: str) -> Kernel:
+    """Compute the functional operator, then resize and fill the ``out`` tensors."""
+    functional = get(op.row.functional)
+    n = len(functional.schema.arguments)
+
+    def into_out(*args: Any) -> Any:
+        inputs, outs = args[:n], args[n:]
+        _refuse_gradients(op, args)
+        results = functional(*inputs)
+        if len(outs) == 1:
+            fill_out(op, outs[0], results)
+            return outs[0]
+        for out, result in zip(outs, results):
+            fill_out(op, out, result)
+        return outs
+
+    return mark_composite(into_out)
+
+
+def _refuse_gradients(op: Operator, args: Any) -> None:
+    from mortice._dispatch.state import THREAD
+
+    if not THREAD.grad_enabled:
+        return
+    for i in op.schema.tensor_positions:
+        for t in args[i] if isinstance(args[i], (list, tuple)) else (args[i],):
+            if getattr(t, "_k", 0) & K.AUTOGRAD:
+                raise AutogradError(
+                    f"{op.schema.name}(): functions with out=... arguments don't support automatic "
+                    "differentiation, but one of the arguments requires grad. Leave out= away, or "
+                    "call it inside `with mortice.no_grad():`."
+                )
+
+
+def fill_out(op: Operator, out: Any, result: Any) -> None:
+    """Write a result into an ``out`` tensor, which is resized if its shape differs."""
+    check_cast(op, result._t, out._t)
+    if out.device != result.device:
+        from mortice._base.errors import DeviceError
+
+        raise DeviceError(
+            f"{op.qualified}: expected out tensor to be on {result.device}, but it is on "
+            f"{out.device}."
+        )
+    if tuple(out._a.shape) != tuple(result._a.shape):
+        if out.numel():
+            import warnings
+
+            warnings.warn(
+                "An output with one or more elements was resized since it had shape "
+                f"{list(out.shape)}, which does not match the required output shape "
+                f"{list(result.shape)}. Resize it to zero elements first with out.resize_(0).",
+                UserWarning,
+                stacklevel=2,
+            )
+        out.resize_(tuple(result._a.shape))
+    check_overlap(op, out)
+    copy_into(out, result)
+    bump(out)
+
+
+_BY_KIND: dict[str, Any] = {
+    "view": view_kernel,
+    "inplace": inplace_kernel,
+    "out": out_kernel,
+}
+
+backends.from_row = from_row
+backends.counting = counting

@@ -1,0 +1,268 @@
+"""Devices other than the host: the class their authors write, and what core makes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from mortice._base.errors import DeviceError
+from mortice._dispatch import backends
+from mortice._dispatch.operator import Kernel, Operator
+from mortice._tensor.array import DeviceArray
+from mortice._tensor.make import wrap_device
+from mortice._types import device as device_types
+from mortice._types import shapes
+from mortice._types.device import CPU, Device
+from mortice._types.dtypes import DType
+from mortice._types.shapes import Shape
+
+
+class Features:
+    """What a device can do; every answer has a safe default."""
+
+    #: Do kernels take inputs with any strides? Otherwise core makes them contiguous first.
+    strided = False
+    #: Dtypes that kernels may be asked for; None means all.
+    dtypes: tuple[DType, ...] | None = None
+
+
+class DeviceRuntime:
+    """Base class of a device. A plug-in's ``mortice_device`` hook returns a subclass.
+
+    Eight methods are to be written; buffers are whatever ``allocate`` returns. Sizes are in bytes,
+    offsets too.
+    """
+
+    features: type[Features] = Features
+
+    def count(self) -> int:
+        """Number of devices of this type present."""
+        raise NotImplementedError
+
+    def allocate(self, nbytes: int, index: int) -> Any:
+        """A buffer of ``nbytes`` on device ``index``."""
+        raise NotImplementedError
+
+    def free(self, buffer: Any) -> None:
+        """Give a buffer back. Called when no tensor refers to it any more."""
+
+    def copy_in(self, buffer: Any, offset: int, data: memoryview) -> None:
+        """Copy bytes from host memory into a buffer."""
+        raise NotImplementedError
+
+    def copy_out(self, buffer: Any, offset: int, data: memoryview) -> None:
+        """Copy bytes of a buffer to writable host memory."""
+        raise NotImplementedError
+
+    def copy_device(
+        self, target: Any, target_offset: int, source: Any, source_offset: int, nbytes: int
+    ) -> None:
+        """Copy between two buffers of this device type."""
+        data = bytearray(nbytes)
+        self.copy_out(source, source_offset, memoryview(data))
+        self.copy_in(target, target_offset, memoryview(data))
+
+    def synchronize(self, index: int) -> None:
+        """Wait until all work on a device is done."""
+
+    def kernel(self, op: str, dtypes: tuple[DType, ...]) -> Callable[..., Any] | None:
+        """A kernel for an operator ("add.Tensor") and its tensors' dtypes, or None.
+
+        It is called with DeviceArrays in place of tensors, the other arguments as they are, and
+        then the output arrays to fill.
+        """
+        return None
+
+
+def runtime_of(device: Device) -> DeviceRuntime:
+    return backends.runtime(device.type)
+
+
+class _Buffer:
+    """Owns one allocation and gives it back when the last tensor over it is gone."""
+
+    __slots__ = ("__weakref__", "index", "nbytes", "runtime", "value")
+
+    def __init__(self, runtime: DeviceRuntime, nbytes: int, index: int) -> None:
+        self.runtime = runtime
+        self.nbytes = nbytes
+        self.index = index
+        self.value = runtime.allocate(nbytes, index)
+
+    @property
+    def address(self) -> int:
+        return int(getattr(self.value, "address", id(self.value)))
+
+    def __del__(self) -> None:
+        value = getattr(self, "value", None)
+        if value is not None:
+            self.runtime.free(value)
+
+
+def allocate(shape: Shape, dtype: DType, device: Device, strides: Shape | None = None) -> Any:
+    """An uninitialised tensor on a plug-in's device."""
+    runtime = runtime_of(device)
+    index = device.index or 0
+    n = runtime.count()
+    if index >= n:
+        raise DeviceError(
+            f"{device}: there {'is' if n == 1 else 'are'} {n} device(s) of type "
+            f"{device.type!r}, numbered from 0."
+        )
+    steps = shapes.contiguous_strides(shape) if strides is None else strides
+    nbytes = shapes.storage_extent(shape, steps, 0) * dtype.itemsize
+    buffer = _Buffer(runtime, nbytes, index)
+    return wrap_device(DeviceArray(buffer, shape, dtype, Device(device.type, index), steps))
+
+
+# -- copies --------------------------------------------------------------------------------------
+
+
+def to_host(t: Any) -> np.ndarray[Any, Any]:
+    """The elements of a tensor on any device as a numpy array (a copy unless it is on the host)."""
+    a = t._a
+    if type(a) is np.ndarray:
+        return a
+    if a.device.type == "meta":
+        raise DeviceError(
+            "a tensor on device 'meta' has no data. Make it with real data, or use "
+            "mortice.empty_like(t, device='cpu') for memory of its shape."
+        )
+    extent = shapes.storage_extent(a.shape, a.strides, 0) * a.dtype.itemsize
+    data = np.empty(extent, np.uint8)
+    if extent:
+        runtime = a.buffer.runtime
+        runtime.synchronize(a.buffer.index)
+        runtime.copy_out(a.buffer.value, a.offset * a.dtype.itemsize, memoryview(data))
+    item = a.dtype.itemsize
+    if not extent:
+        return np.empty(a.shape, a.dtype.numpy)
+    return np.ndarray(a.shape, a.dtype.numpy, data, 0, tuple(s * item for s in a.strides))
+
+
+def copy_between(target: Any, source: Any) -> None:
+    """Copy elements between devices, or within a device that is not the host."""
+    if target.device.type == "meta":
+        return
+    data = np.broadcast_to(to_host(source), tuple(target.shape))
+    if target.device is CPU:
+        from mortice._tensor.rows import host_copy
+
+        host_copy(target._a, data)
+        return
+    from_host(target, data)
+
+
+def from_host(target: Any, data: np.ndarray[Any, Any]) -> None:
+    """Fill a device tensor with host data, converting the dtype."""
+    a = target._a
+    runtime = a.buffer.runtime
+    item = a.dtype.itemsize
+    if shapes.is_contiguous(a.shape, a.strides):
+        packed = np.ascontiguousarray(_converted(data, a.dtype)).reshape(-1).view(np.uint8)
+        if packed.size:
+            runtime.copy_in(a.buffer.value, a.offset * item, memoryview(packed))
+        return
+    whole = to_host(target)
+    np.copyto(whole, _converted(data, a.dtype))
+    base: Any = whole.base
+    runtime.copy_in(a.buffer.value, a.offset * item, memoryview(base))
+
+
+def _converted(data: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
+    if data.dtype == dtype.numpy:
+        return data
+    out = np.empty(data.shape, dtype.numpy)
+    from mortice._tensor.rows import host_copy
+
+    host_copy(out, data)
+    return out
+
+
+# -- kernels -------------------------------------------------------------------------------------
+
+
+def adapt(runtime: DeviceRuntime, op: Operator, device: str) -> Kernel | None:
+    """Core's calling convention around a runtime's kernels: outputs made, inputs contiguous."""
+    rule = op.shape_rule()
+    if rule is None or op.row.kind in ("inplace", "out"):
+        return None
+    found: dict[tuple[DType, ...], Callable[..., Any] | None] = {}
+    fallback: list[Kernel] = []
+
+    def on_device(*args: Any) -> Any:
+        tensors = [x for x in _flat(args) if hasattr(x, "_k")]
+        key = tuple(t._t for t in tensors)
+        if key not in found:
+            found[key] = runtime.kernel(op.name, key)
+        kernel = found[key]
+        if kernel is None:
+            if not fallback:
+                fallback.append(_otherwise(op, device))
+            return fallback[0](*args)
+        where = next(t.device for t in tensors if t.device.type == device)
+        specs = rule(*args)
+        outs = [
+            allocate(tuple(s[0]), s[1], where) for s in (specs if type(specs) is list else [specs])
+        ]
+        kernel(*[_handle(x, runtime) for x in args], *[o._a for o in outs])
+        return tuple(outs) if type(specs) is list else outs[0]
+
+    return on_device
+
+
+def _otherwise(op: Operator, device: str) -> Kernel:
+    """What runs where the device has no kernel: decomposition, then the CPU."""
+    found = op.decomposition() or op.body()
+    if found is not None:
+        from mortice._dispatch.operator import mark_composite
+
+        return mark_composite(found)
+    from mortice._tensor.fallback import through_cpu
+
+    return through_cpu(op, device)
+
+
+def _flat(args: Any) -> list[Any]:
+    out: list[Any] = []
+    for x in args:
+        out.extend(x) if isinstance(x, (list, tuple)) else out.append(x)
+    return out
+
+
+def _handle(x: Any, runtime: DeviceRuntime) -> Any:
+    if isinstance(x, (list, tuple)) and x and hasattr(x[0], "_k"):
+        return [_handle(y, runtime) for y in x]  # pyright: ignore[reportUnknownVariableType]
+    if not hasattr(x, "_k"):
+        return x
+    if not runtime.features.strided and not x.is_contiguous():
+        x = contiguous_copy(x)
+    return x._a
+
+
+def contiguous_copy(x: Any) -> Any:
+    r = allocate(tuple(x.shape), x._t, x.device)
+    copy_between(r, x)
+    return r
+
+
+backends.adapt_runtime = adapt
+device_types.check_installed = lambda name: _check_installed(name)
+
+
+def _check_installed(name: str) -> None:
+    """DeviceError where no installed package provides a device type; loads nothing."""
+    if name in backends._RUNTIMES:  # pyright: ignore[reportPrivateUsage]
+        return
+    from mortice._base.errors import nearest
+    from mortice._plugins import find
+
+    known = {"cpu", "meta", *(entry.name for entry in find("mortice.devices"))}
+    if name not in known:
+        raise DeviceError(
+            f"no installed package provides a device of type {name!r}; there are: "
+            f"{', '.join(sorted(known))}.{nearest(name, known)} `mortice list-backends --kind "
+            "device` shows them with their states."
+        )

@@ -1,0 +1,313 @@
+"""Size and stride arithmetic. Strides and offsets are in elements; sizes may be symbolic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from mortice._base.errors import DimensionError, ShapeError
+from mortice._types.layout import MemoryFormat, channels_last, channels_last_3d
+
+Shape = tuple[int, ...]
+
+
+class Size(tuple[int, ...]):
+    """The sizes of a tensor's dimensions: a tuple that also counts elements."""
+
+    __slots__ = ()
+
+    def numel(self) -> int:
+        """Number of elements: the product of the sizes."""
+        return numel(self)
+
+    def __repr__(self) -> str:
+        return f"mortice.Size({list(self)})"
+
+    def __getitem__(self, index: Any) -> Any:
+        item = tuple.__getitem__(self, index)
+        return Size(item) if index.__class__ is slice else item
+
+    def __add__(self, other: Any) -> Size:
+        return Size(tuple.__add__(self, tuple(other)))
+
+    def __radd__(self, other: Any) -> Size:
+        return Size(tuple(other) + tuple(self))
+
+    def __mul__(self, count: Any) -> Size:
+        return Size(tuple.__mul__(self, count))
+
+    def __reduce__(self) -> Any:
+        return (Size, (tuple(self),))
+
+
+def numel(shape: Iterable[int]) -> int:
+    total = 1
+    for size in shape:
+        total = total * size
+    return total
+
+
+def contiguous_strides(shape: Sequence[int]) -> Shape:
+    """Row-major strides; a dimension of size 0 counts as 1, as in PyTorch."""
+    strides: list[int] = []
+    step = 1
+    for size in reversed(shape):
+        strides.append(step)
+        step = step * (size if size > 1 else 1)
+    return tuple(reversed(strides))
+
+
+def channels_last_strides(shape: Sequence[int]) -> Shape:
+    """Strides with the channel dimension (1) innermost, for 4 or 5 dimensions."""
+    order = (0, *range(2, len(shape)), 1)
+    return strides_in_order(shape, order)
+
+
+def strides_in_order(shape: Sequence[int], order: Sequence[int]) -> Shape:
+    """Dense strides with the dimensions of ``order`` from outermost to innermost."""
+    strides = [0] * len(shape)
+    step = 1
+    for dim in reversed(order):
+        strides[dim] = step
+        step = step * (shape[dim] if shape[dim] > 1 else 1)
+    return tuple(strides)
+
+
+def strides_for(shape: Sequence[int], memory_format: MemoryFormat | None) -> Shape:
+    if memory_format is channels_last or memory_format is channels_last_3d:
+        wanted = 4 if memory_format is channels_last else 5
+        if len(shape) != wanted:
+            raise ShapeError(
+                f"required rank {wanted} tensor to use {memory_format.name} format, got "
+                f"{len(shape)} dimensions."
+            )
+        return channels_last_strides(shape)
+    return contiguous_strides(shape)
+
+
+def dense_strides_like(shape: Sequence[int], strides: Sequence[int]) -> Shape:
+    """Strides of ``preserve_format``: the same strides if dense, else row-major.
+
+    Dense means that the elements fill one gap-free block without overlap; then the order of the
+    dimensions is kept. Otherwise dimensions are ordered by stride as PyTorch's
+    ``infer_dense_strides`` does for elementwise outputs.
+    """
+    if is_dense(shape, strides):
+        return tuple(strides)
+    return contiguous_strides(shape)
+
+
+def is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether the elements fill one block of memory without gap or overlap."""
+    expected = 1
+    for stride, size in sorted(zip(strides, shape)):
+        if size == 1:
+            continue
+        if size == 0:
+            return True
+        if stride != expected:
+            return False
+        expected = expected * size
+    return True
+
+
+def is_contiguous(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Row-major without gaps. Strides of dimensions of size 1 do not matter."""
+    expected = 1
+    for size, stride in zip(reversed(shape), reversed(strides)):
+        if size == 0:
+            return True
+        if size != 1:
+            if stride != expected:
+                return False
+            expected = expected * size
+    return 0 not in shape or True
+
+
+def is_channels_last(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether a 4-d or 5-d tensor is contiguous with channels innermost."""
+    if len(shape) not in (4, 5):
+        return False
+    expected = 1
+    for dim in (1, *reversed(range(2, len(shape))), 0):
+        if shape[dim] != 1:
+            if strides[dim] != expected:
+                return False
+            expected = expected * shape[dim]
+    return True
+
+
+def wrap_dim(dim: int, ndim: int, name: str = "Dimension") -> int:
+    """``dim`` as 0 <= dim < ndim; a 0-d tensor counts as having one dimension."""
+    bound = ndim if ndim else 1
+    if dim < -bound or dim >= bound:
+        raise DimensionError(
+            f"{name} out of range (expected to be in range of [{-bound}, {bound - 1}], "
+            f"but got {dim})"
+        )
+    return dim + bound if dim < 0 else dim
+
+
+def wrap_dims(dims: Any, ndim: int) -> Shape:
+    """A dim, several dims, or None or () for all, as distinct non-negative dims."""
+    if dims is None:
+        return tuple(range(ndim))
+    if isinstance(dims, int):
+        return (wrap_dim(dims, ndim),)
+    if not len(dims):
+        return tuple(range(ndim))
+    wrapped = tuple(wrap_dim(d, ndim) for d in dims)
+    if len(set(wrapped)) != len(wrapped):
+        twice = next(d for d in wrapped if wrapped.count(d) > 1)
+        raise ShapeError(f"dim {twice} appears multiple times in the list of dims {tuple(dims)}")
+    return wrapped
+
+
+def broadcast(a: Sequence[int], b: Sequence[int]) -> Shape:
+    """The shape in which two operands meet; ShapeError names the dimension that does not fit."""
+    if a == b:
+        return tuple(a)
+    if len(a) < len(b):
+        return tuple(reversed(_broadcast(b, a, swapped=True)))
+    return tuple(reversed(_broadcast(a, b, swapped=False)))
+
+
+def _broadcast(long: Sequence[int], short: Sequence[int], swapped: bool) -> list[int]:
+    out: list[int] = []
+    gap = len(long) - len(short)
+    for dim in range(len(long) - 1, -1, -1):
+        x = long[dim]
+        y = short[dim - gap] if dim >= gap else 1
+        if x == y or y == 1:
+            out.append(x)
+        elif x == 1:
+            out.append(y)
+        else:
+            first, second = (y, x) if swapped else (x, y)
+            raise ShapeError(
+                f"The size of tensor a ({first}) must match the size of tensor b ({second}) at "
+                f"non-singleton dimension {dim}"
+            )
+    return out
+
+
+def broadcast_all(shapes: Iterable[Sequence[int]]) -> Shape:
+    result: Shape = ()
+    for shape in shapes:
+        result = broadcast(result, shape)
+    return result
+
+
+def expand_strides(shape: Sequence[int], strides: Sequence[int], size: Sequence[int]) -> Any:
+    """(sizes, strides) of ``expand(size)``: -1 keeps a size, new and widened dims get stride 0."""
+    gap = len(size) - len(shape)
+    if gap < 0:
+        raise ShapeError(
+            f"expand({list(size)}): the number of sizes provided ({len(size)}) must be greater or "
+            f"equal to the number of dimensions in the tensor ({len(shape)})"
+        )
+    sizes: list[int] = []
+    steps: list[int] = []
+    for dim, wanted in enumerate(size):
+        have = shape[dim - gap] if dim >= gap else 1
+        step = strides[dim - gap] if dim >= gap else 0
+        if wanted == -1:
+            if dim < gap:
+                raise ShapeError(
+                    f"expand({list(size)}): -1 is not allowed in the leading, non-existing "
+                    f"dimension {dim}"
+                )
+            wanted = have
+        if wanted != have:
+            if have != 1 or wanted < 0:
+                raise ShapeError(
+                    f"The expanded size of the tensor ({wanted}) must match the existing size "
+                    f"({have}) at non-singleton dimension {dim}. Target sizes: {list(size)}. "
+                    f"Tensor sizes: {list(shape)}"
+                )
+            step = 0
+        sizes.append(wanted)
+        steps.append(step)
+    return tuple(sizes), tuple(steps)
+
+
+def infer_size(size: Sequence[int], count: int) -> Shape:
+    """``size`` with its one -1 replaced so that it holds ``count`` elements."""
+    known = 1
+    hole = -1
+    for dim, wanted in enumerate(size):
+        if wanted == -1:
+            if hole >= 0:
+                raise ShapeError(f"only one dimension can be inferred, got shape {list(size)}")
+            hole = dim
+        elif wanted < 0:
+            raise ShapeError(f"invalid shape dimension {wanted} at index {dim} of {list(size)}")
+        else:
+            known = known * wanted
+    if hole < 0:
+        if known != count:
+            raise ShapeError(f"shape '{list(size)}' is invalid for input of size {count}")
+        return tuple(size)
+    if known == 0:
+        raise ShapeError(
+            f"cannot reshape tensor of {count} elements into shape {list(size)} because the "
+            "unspecified dimension size -1 can be any value and is ambiguous"
+        )
+    if count % known:
+        raise ShapeError(f"shape '{list(size)}' is invalid for input of size {count}")
+    return tuple(count // known if d == hole else s for d, s in enumerate(size))
+
+
+def view_strides(shape: Sequence[int], strides: Sequence[int], size: Sequence[int]) -> Any:
+    """Strides that let the same memory be seen as ``size``, or None if a copy is needed.
+
+    Runs of dimensions that lie gap-free behind each other are merged, then each run is split
+    into the new sizes from the innermost outwards.
+    """
+    if numel(shape) == 0:
+        return tuple(strides) if tuple(shape) == tuple(size) else contiguous_strides(size)
+    chunks = _merged(shape, strides)
+    result = [0] * len(size)
+    dim = len(size) - 1
+    for extent, base in reversed(chunks):
+        count = 1
+        while dim >= 0 and (count < extent or size[dim] == 1):
+            result[dim] = base * count
+            count = count * size[dim]
+            dim -= 1
+        if count != extent:
+            return None
+    return tuple(result) if dim == -1 else None
+
+
+def _merged(shape: Sequence[int], strides: Sequence[int]) -> list[tuple[int, int]]:
+    """(elements, innermost stride) of each maximal run of dimensions contiguous together."""
+    runs: list[tuple[int, int]] = []
+    extent, base = 1, 1
+    outer: int | None = None
+    for size, stride in zip(reversed(shape), reversed(strides)):
+        if size == 1:
+            continue
+        if outer is None:
+            extent, base = size, stride
+        elif stride == outer:
+            extent = extent * size
+        else:
+            runs.append((extent, base))
+            extent, base = size, stride
+        outer = base * extent
+    runs.append((extent, base))
+    runs.reverse()
+    return runs
+
+
+def storage_extent(shape: Sequence[int], strides: Sequence[int], offset: int) -> int:
+    """Elements that a storage must hold for these sizes, strides and offset."""
+    if 0 in shape:
+        return 0
+    return offset + 1 + sum((size - 1) * stride for size, stride in zip(shape, strides))
+
+
+def has_overlap(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether two indices surely name one element: a stride of 0 in a dimension above size 1."""
+    return any(stride == 0 and size > 1 for size, stride in zip(shape, strides))

@@ -1,0 +1,1 @@
+"""The generator: operator stanzas in YAML -> functions, methods, derivatives, registry, stubs."""
