@@ -1,3 +1,119 @@
-"""A torch-free tensor runtime made of sockets: PyTorch's API, operator schemas and checkpoints, every capability a plug-in."""
+"""A torch-free tensor runtime made of sockets.
 
-from mortice._version import __version__ as __version__
+PyTorch's API, operator schemas and checkpoints; every capability a plug-in found by entry point.
+``import mortice`` reads no package metadata and imports no plug-in.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mortice import _generated
+from mortice._autograd.grad_mode import (
+    enable_grad,
+    inference_mode,
+    is_grad_enabled,
+    is_inference_mode_enabled,
+    no_grad,
+    set_grad_enabled,
+)
+from mortice._plugins.modules import install as _install_finder
+from mortice._tensor import convert as _convert
+from mortice._tensor import host as _host
+from mortice._tensor import runtime as _runtime
+from mortice._tensor.construct import as_tensor, asarray, from_numpy, tensor
+from mortice._tensor.tensor import Tensor
+from mortice._tensor.tensor import attach as _attach
+from mortice._types import device as _device
+from mortice._types import dtypes as _dtypes
+from mortice._types import layout as _layout
+from mortice._types.device import Device as device
+from mortice._types.dtypes import DType as dtype
+from mortice._types.layout import Layout as layout
+from mortice._types.layout import MemoryFormat as memory_format
+from mortice._types.shapes import Size
+from mortice._version import __version__
+
+
+def _install() -> None:
+    """Put dtypes, layouts, generated functions and methods in place."""
+    names = globals()
+    names.update(_dtypes.ALL)
+    names.update((alias, _dtypes.by_name(alias)) for alias in _dtypes.ALIASES)
+    names.update((x.name, x) for x in (*_layout.LAYOUTS, *_layout.MEMORY_FORMATS))
+    for family in _generated.FAMILIES:
+        names.update(family.FUNCTIONS)
+        _attach(family.METHODS)
+    _attach(_convert.METHODS)
+    _install_finder()
+
+
+_install()
+
+#: Public names whose modules are imported when they are first used.
+_LAZY = {
+    "save": "mortice.serialization",
+    "load": "mortice.serialization",
+    "list_backends": "mortice._plugins.report",
+}
+_LAZY_MODULES = frozenset(
+    (
+        "autograd", "backend", "config", "errors", "library", "ops", "overrides", "plugins",
+        "serialization", "random",
+    )
+)  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
+    if name in _LAZY:
+        value = getattr(import_module(_LAZY[name]), name)
+    elif name in _LAZY_MODULES:
+        value = import_module(f"mortice.{name}")
+    else:
+        from mortice._plugins.modules import get
+
+        value = get(name)
+    globals()[name] = value
+    return value
+
+
+def set_default_dtype(d: dtype) -> None:
+    """Dtype of floating-point tensors made without one; must be a floating dtype."""
+    if d.__class__ is not dtype or not d.is_floating_point:
+        from mortice.errors import ArgumentError
+
+        raise ArgumentError(
+            f"only floating-point types are supported as the default type, not {d!r}"
+        )
+    _dtypes.default.dtype = d
+
+
+def get_default_dtype() -> dtype:
+    return _dtypes.default.dtype
+
+
+def set_default_device(device: Any) -> None:  # noqa: A002
+    """Where factories make tensors when no device is given; None restores the CPU."""
+    _device.set_default(device)
+
+
+def get_default_device() -> device:
+    return _device.current_default()
+
+
+def is_tensor(obj: Any) -> bool:
+    return isinstance(obj, Tensor)
+
+
+def is_floating_point(input: Tensor) -> bool:  # noqa: A002
+    return input.dtype.is_floating_point
+
+
+def is_complex(input: Tensor) -> bool:  # noqa: A002
+    return input.dtype.is_complex
+
+
+def numel(input: Tensor) -> int:  # noqa: A002
+    return input.numel()

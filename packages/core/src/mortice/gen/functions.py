@@ -309,7 +309,7 @@ def registry_lines(operators: list[Declared]) -> list[str]:
 def _row_fields(op: Declared) -> dict[str, Any]:
     s = op.stanza
     fields: dict[str, Any] = {"schema": str(op.schema), "family": s.family}
-    if op.form == "functional":
+    if op.schema is s.schema:
         optional = {
             "kind": s.kind if s.kind != "kernel" else "",
             "shape": s.view or s.shape,
@@ -325,7 +325,7 @@ def _row_fields(op: Declared) -> dict[str, Any]:
     elif op.form == "out":
         optional["derivative"] = "none"
     fields.update({k: v for k, v in optional.items() if v})
-    if s.tags and op.form == "functional":
+    if s.tags and op.schema is s.schema:
         fields["tags"] = s.tags
     elif "cross_device" in s.tags:
         fields["tags"] = ("cross_device",)

@@ -153,7 +153,8 @@ def infer_numbers(stanzas: list[Stanza]) -> None:
 
 def declared(stanza: Stanza) -> list[Declared]:
     """The operators that a stanza implies, its own first."""
-    found = [Declared(stanza, "functional", stanza.schema)]
+    mutates = bool(stanza.schema.arguments) and stanza.schema.arguments[0].type.is_mutable
+    found = [Declared(stanza, "inplace" if mutates else "functional", stanza.schema)]
     if stanza.inplace:
         found.append(Declared(stanza, "inplace", inplace_schema(stanza.schema)))
     if stanza.out:

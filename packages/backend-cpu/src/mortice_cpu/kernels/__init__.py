@@ -1,0 +1,1 @@
+"""CPU kernels by operator family: functions of Tensors, in a dict ``KERNELS`` per module."""

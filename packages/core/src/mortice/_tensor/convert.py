@@ -1,0 +1,188 @@
+"""Tensors to numpy and Python, between devices and dtypes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mortice._base.errors import ArgumentError, AutogradError, DeviceError
+from mortice._dispatch import keys as K
+from mortice._dispatch.operator import get
+from mortice._tensor.tensor import Tensor
+from mortice._types import dtypes, layout
+from mortice._types.device import CPU, Device
+from mortice._types.dtypes import DType
+
+
+def numpy(self: Tensor, *, force: bool = False) -> np.ndarray[Any, Any]:
+    """A numpy array sharing the tensor's memory; ``force`` detaches and copies to the host."""
+    if force:
+        return numpy(self.detach().cpu())
+    if self.requires_grad:
+        raise AutogradError(
+            "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead."
+        )
+    if type(self._a) is not np.ndarray:
+        raise DeviceError(
+            f"can't convert {self.device} device type tensor to numpy. Use Tensor.cpu() to copy "
+            "the tensor to host memory first."
+        )
+    from mortice._tensor.make import storage_of
+
+    storage_of(self)
+    return self._a.view()
+
+
+def array_protocol(self: Tensor, dtype: Any = None, copy: Any = None) -> np.ndarray[Any, Any]:
+    """numpy's conversion protocol: ``np.asarray(tensor)``."""
+    a = numpy(self)
+    if dtype is not None and a.dtype != dtype:
+        return a.astype(dtype)
+    return a.copy() if copy else a
+
+
+def tolist(self: Tensor) -> Any:
+    """Nested lists of Python numbers; a number for a 0-d tensor."""
+    from mortice._tensor.runtime import to_host
+
+    a = to_host(self)
+    if a.dtype.kind in "biufc":
+        return a.tolist()
+    return a.astype(np.float64).tolist()  # ml_dtypes' own tolist gives its scalars
+
+
+def to(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    """Another dtype, device or memory format; the tensor itself if nothing changes.
+
+    ``to(dtype)``, ``to(device)``, ``to(device, dtype)``, ``to(other)``; then ``non_blocking``,
+    ``copy``, ``memory_format``.
+    """
+    if len(args) == 1 and not kwargs:
+        wanted = args[0]
+        if wanted.__class__ is DType:
+            if wanted is self._t:
+                return self
+            return get("_to_copy")(self, wanted, None, None, None, False, None)
+    device, dtype, copy, fmt = _to_arguments(args, kwargs)
+    same = (
+        (dtype is None or dtype is self._t)
+        and (device is None or _is_on(self, device))
+        and (fmt is None or fmt is layout.preserve_format or self.is_contiguous(fmt))
+    )
+    if same and not copy:
+        return self
+    return get("_to_copy")(self, dtype, None, device, None, False, fmt)
+
+
+def _is_on(t: Tensor, device: Device) -> bool:
+    have = t.device
+    return have.type == device.type and (device.index is None or (have.index or 0) == device.index)
+
+
+def _to_arguments(args: Any, kwargs: dict[str, Any]) -> tuple[Any, Any, bool, Any]:
+    from mortice._dispatch.bind import _to_dtype  # pyright: ignore[reportPrivateUsage]
+
+    device = kwargs.pop("device", None)
+    dtype = kwargs.pop("dtype", None)
+    copy = kwargs.pop("copy", False)
+    fmt = kwargs.pop("memory_format", None)
+    other = kwargs.pop("other", None)
+    kwargs.pop("non_blocking", None)
+    if kwargs:
+        from mortice._base.errors import nearest
+
+        name = next(iter(kwargs))
+        known = ("device", "dtype", "non_blocking", "copy", "memory_format", "other")
+        raise ArgumentError(f"to(): unexpected keyword argument {name!r}.{nearest(name, known)}")
+    rest = list(args)
+    if rest and hasattr(rest[0], "_k"):
+        other = rest.pop(0)
+    if other is not None:
+        device, dtype = other.device, other.dtype
+    for value in rest[:2]:
+        if value.__class__ is DType or value in (float, int, bool, complex):
+            dtype = _to_dtype(value)
+        elif isinstance(value, (str, int, Device)) and not isinstance(value, bool):
+            device = value
+        elif value is not None and not isinstance(value, bool):
+            raise ArgumentError(
+                "to() received an invalid combination of arguments: expected a dtype, a device or "
+                f"a tensor, not {type(value).__name__}."
+            )
+    bools = [x for x in rest if isinstance(x, bool)]
+    if len(bools) > 1:
+        copy = bools[1]
+    return None if device is None else Device(device), dtype, bool(copy), fmt
+
+
+def cpu(self: Tensor, memory_format: Any = None) -> Tensor:
+    """On the host; the tensor itself if it is there."""
+    return self if type(self._a) is np.ndarray else to(self, CPU)
+
+
+def type_(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
+    """The type's name, or the tensor converted to ``dtype``."""
+    if dtype is None:
+        return f"mortice.{_TYPE_NAMES.get(self._t.name, self._t.name)}"
+    if isinstance(dtype, str):
+        name = dtype.rpartition(".")[2]
+        for short, long in _TYPE_NAMES.items():
+            if long == name:
+                return to(self, dtypes.by_name(short))
+        return to(self, dtypes.by_name(name))
+    return to(self, dtype)
+
+
+def type_as(self: Tensor, other: Tensor) -> Tensor:
+    return to(self, other.dtype)
+
+
+_TYPE_NAMES = {
+    "float32": "FloatTensor",
+    "float64": "DoubleTensor",
+    "float16": "HalfTensor",
+    "bfloat16": "BFloat16Tensor",
+    "int64": "LongTensor",
+    "int32": "IntTensor",
+    "int16": "ShortTensor",
+    "int8": "CharTensor",
+    "uint8": "ByteTensor",
+    "bool": "BoolTensor",
+    "complex64": "ComplexFloatTensor",
+    "complex128": "ComplexDoubleTensor",
+}
+
+
+def _caster(name: str) -> Any:
+    dtype = dtypes.by_name(name)
+
+    def cast(self: Tensor, memory_format: Any = None) -> Tensor:
+        return self if self._t is dtype else get("_to_copy")(
+            self, dtype, None, None, None, False, memory_format
+        )
+
+    cast.__doc__ = f"Converted to {dtype!r}; the tensor itself if it has that dtype."
+    return cast
+
+
+METHODS: dict[str, Any] = {
+    "numpy": numpy,
+    "__array__": array_protocol,
+    "tolist": tolist,
+    "to": to,
+    "cpu": cpu,
+    "type": type_,
+    "type_as": type_as,
+    **{
+        name: _caster("bool" if name == "bool" else name)
+        for name in (
+            "float", "double", "half", "bfloat16", "int", "long", "short", "bool", "cfloat",
+            "cdouble",
+        )
+    },
+    "char": _caster("int8"),
+    "byte": _caster("uint8"),
+}  # fmt: skip
+
+__all__ = ["METHODS", "K"]
