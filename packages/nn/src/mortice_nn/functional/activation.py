@@ -20,7 +20,9 @@ def relu_(input: Tensor) -> Tensor:
 
 def threshold(input: Tensor, threshold: float, value: float, inplace: bool = False) -> Tensor:
     """x where x > threshold, else value."""
-    return _finish(input, mortice.where(input > threshold, input, value), inplace)
+    x = _own(input, inplace)
+    result = mortice.where(x > threshold, x, value)
+    return input.copy_(result) if inplace else result
 
 
 def hardtanh(
@@ -29,7 +31,9 @@ def hardtanh(
     """x clamped to [min_val, max_val]; min_val must not exceed max_val."""
     if min_val > max_val:
         raise InvalidValue(f"hardtanh: min_val {min_val} cannot be greater than max_val {max_val}")
-    return _finish(input, op.hardtanh(input, min_val, max_val), inplace)
+    if not inplace:
+        return op.hardtanh(input, min_val, max_val)
+    return input.copy_(op.hardtanh(_own(input, True), min_val, max_val))
 
 
 def relu6(input: Tensor, inplace: bool = False) -> Tensor:
@@ -39,25 +43,33 @@ def relu6(input: Tensor, inplace: bool = False) -> Tensor:
 
 def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """x where x > 0, else alpha * (exp(x) - 1)."""
-    return _finish(input, op.elu(input, alpha), inplace)
+    if not inplace:
+        return op.elu(input, alpha)
+    return input.copy_(op.elu(_own(input, True), alpha))
 
 
 def selu(input: Tensor, inplace: bool = False) -> Tensor:
     """Self-normalising ELU; constants of Klambauer et al. 2017."""
     alpha, scale = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
-    return _finish(input, op.elu(input, alpha, scale), inplace)
+    if not inplace:
+        return op.elu(input, alpha, scale)
+    return input.copy_(op.elu(_own(input, True), alpha, scale))
 
 
 def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """max(0, x) + min(0, alpha * (exp(x / alpha) - 1)); alpha must not be 0."""
     if alpha == 0:
         raise InvalidValue("celu: alpha cannot be 0")
-    return _finish(input, op.elu(input, alpha, 1.0, 1.0 / alpha), inplace)
+    if not inplace:
+        return op.elu(input, alpha, 1.0, 1.0 / alpha)
+    return input.copy_(op.elu(_own(input, True), alpha, 1.0, 1.0 / alpha))
 
 
 def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
     """x where x > 0, else negative_slope * x."""
-    return _finish(input, op.leaky_relu(input, negative_slope), inplace)
+    if not inplace:
+        return op.leaky_relu(input, negative_slope)
+    return input.copy_(op.leaky_relu(_own(input, True), negative_slope))
 
 
 def prelu(input: Tensor, weight: Tensor) -> Tensor:
@@ -83,7 +95,9 @@ def rrelu(
     if not training:
         return leaky_relu(input, (lower + upper) / 2, inplace)
     slope = mortice.empty_like(input, requires_grad=False).uniform_(lower, upper)
-    return _finish(input, mortice.where(input > 0, input, slope * input), inplace)
+    x = _own(input, inplace)
+    result = mortice.where(x > 0, x, slope * x)
+    return input.copy_(result) if inplace else result
 
 
 def gelu(input: Tensor, approximate: str = "none") -> Tensor:
@@ -93,22 +107,30 @@ def gelu(input: Tensor, approximate: str = "none") -> Tensor:
 
 def silu(input: Tensor, inplace: bool = False) -> Tensor:
     """x * sigmoid(x)."""
-    return _finish(input, op.silu(input), inplace)
+    if not inplace:
+        return op.silu(input)
+    return input.copy_(op.silu(_own(input, True)))
 
 
 def mish(input: Tensor, inplace: bool = False) -> Tensor:
     """x * tanh(softplus(x))."""
-    return _finish(input, input * softplus(input).tanh(), inplace)
+    x = _own(input, inplace)
+    result = x * softplus(x).tanh()
+    return input.copy_(result) if inplace else result
 
 
 def hardswish(input: Tensor, inplace: bool = False) -> Tensor:
     """x * relu6(x + 3) / 6."""
-    return _finish(input, input * (input + 3).clamp(0, 6) / 6, inplace)
+    x = _own(input, inplace)
+    result = x * (x + 3).clamp(0, 6) / 6
+    return input.copy_(result) if inplace else result
 
 
 def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
     """relu6(x + 3) / 6."""
-    return _finish(input, (input + 3).clamp(0, 6) / 6, inplace)
+    x = _own(input, inplace)
+    result = (x + 3).clamp(0, 6) / 6
+    return input.copy_(result) if inplace else result
 
 
 def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
@@ -207,8 +229,9 @@ def gumbel_softmax(
     return one_hot - soft.detach() + soft
 
 
-def _finish(input: Tensor, result: Tensor, inplace: bool) -> Tensor:
-    return input.copy_(result) if inplace else result
+def _own(input: Tensor, inplace: bool) -> Tensor:
+    """What to compute from: a copy where overwriting ``input`` would spoil the saved tensors."""
+    return input.clone() if inplace and input.requires_grad else input
 
 
 def _implicit_dim(input: Tensor, dim: int | None) -> int:

@@ -19,11 +19,15 @@ EXTRA_STATE = "_extra_state"
 SHOWN_MISMATCHES = 30
 
 
-class IncompatibleKeys(NamedTuple):
-    """What ``load_state_dict`` returns: names that the file lacked, and names it had too many."""
-
+class _KeyLists(NamedTuple):
     missing_keys: list[str]
     unexpected_keys: list[str]
+
+
+class IncompatibleKeys(_KeyLists):
+    """What ``load_state_dict`` returns: names that the file lacked, and names it had too many."""
+
+    __slots__ = ()
 
     def __repr__(self) -> str:
         if not self.missing_keys and not self.unexpected_keys:

@@ -1,0 +1,376 @@
+"""Pooling over (N, C, ...) or unbatched (C, ...) inputs.
+
+1-d pools run as 2-d pools of height 1; adaptive pools have one window per output element.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import mortice
+from mortice.errors import InvalidValue, ShapeError
+from mortice_nn import operators as op
+
+if TYPE_CHECKING:
+    from mortice import Tensor
+
+    Size = int | Sequence[int]
+
+
+def tuple_of(size: Any, n: int, what: str) -> list[int]:
+    """``size`` as n numbers: one number stands for all of them."""
+    if isinstance(size, int):
+        return [size] * n
+    sizes = list(size)
+    if len(sizes) == 1:
+        return sizes * n
+    if len(sizes) != n:
+        raise InvalidValue(f"{what} must be one number or {n}, found {tuple(sizes)}")
+    return sizes
+
+
+def _check_dims(name: str, input: Tensor, n: int) -> None:
+    if input.ndim not in (n + 1, n + 2):
+        raise ShapeError(
+            f"{name} expects a {n + 1}-d (unbatched) or {n + 2}-d input, found "
+            f"{tuple(input.shape)}"
+        )
+
+
+def _max_pool(
+    name: str,
+    n: int,
+    input: Tensor,
+    kernel_size: Size,
+    stride: Size | None,
+    padding: Size,
+    dilation: Size,
+    ceil_mode: bool,
+    return_indices: bool,
+) -> Any:
+    _check_dims(name, input, n)
+    kernel = tuple_of(kernel_size, n, "kernel_size")
+    step = kernel if stride is None or stride == [] else tuple_of(stride, n, "stride")
+    pad = tuple_of(padding, n, "padding")
+    spread = tuple_of(dilation, n, "dilation")
+    if n == 1:
+        x = input.unsqueeze(-2)
+        out, indices = op.max_pool2d_with_indices(
+            x, [1, *kernel], [1, *step], [0, *pad], [1, *spread], ceil_mode
+        )
+        out, indices = out.squeeze(-2), indices.squeeze(-2)
+    elif n == 2:
+        if not return_indices:
+            return op.max_pool2d(input, kernel, step, pad, spread, ceil_mode)
+        out, indices = op.max_pool2d_with_indices(input, kernel, step, pad, spread, ceil_mode)
+    else:
+        out, indices = op.max_pool3d_with_indices(input, kernel, step, pad, spread, ceil_mode)
+    return (out, indices) if return_indices else out
+
+
+def max_pool1d(
+    input: Tensor,
+    kernel_size: Size,
+    stride: Size | None = None,
+    padding: Size = 0,
+    dilation: Size = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Any:
+    """Maximum of each window of (N, C, L); with ``return_indices`` also where it was."""
+    return _max_pool(
+        "max_pool1d", 1, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices
+    )
+
+
+def max_pool2d(
+    input: Tensor,
+    kernel_size: Size,
+    stride: Size | None = None,
+    padding: Size = 0,
+    dilation: Size = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Any:
+    """Maximum of each window of (N, C, H, W); with ``return_indices`` also where in H W."""
+    return _max_pool(
+        "max_pool2d", 2, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices
+    )
+
+
+def max_pool3d(
+    input: Tensor,
+    kernel_size: Size,
+    stride: Size | None = None,
+    padding: Size = 0,
+    dilation: Size = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Any:
+    """Maximum of each window of (N, C, D, H, W)."""
+    return _max_pool(
+        "max_pool3d", 3, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices
+    )
+
+
+def avg_pool1d(
+    input: Tensor,
+    kernel_size: Size,
+    stride: Size | None = None,
+    padding: Size = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+) -> Tensor:
+    """Mean of each window of (N, C, L)."""
+    _check_dims("avg_pool1d", input, 1)
+    kernel = tuple_of(kernel_size, 1, "kernel_size")
+    step = kernel if stride is None else tuple_of(stride, 1, "stride")
+    pad = tuple_of(padding, 1, "padding")
+    out = op.avg_pool2d(
+        input.unsqueeze(-2), [1, *kernel], [1, *step], [0, *pad], ceil_mode, count_include_pad
+    )
+    return out.squeeze(-2)
+
+
+def avg_pool2d(
+    input: Tensor,
+    kernel_size: Size,
+    stride: Size | None = None,
+    padding: Size = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Tensor:
+    """Mean of each window of (N, C, H, W); ``divisor_override`` replaces the window's size."""
+    _check_dims("avg_pool2d", input, 2)
+    kernel = tuple_of(kernel_size, 2, "kernel_size")
+    step = kernel if stride is None else tuple_of(stride, 2, "stride")
+    pad = tuple_of(padding, 2, "padding")
+    return op.avg_pool2d(input, kernel, step, pad, ceil_mode, count_include_pad, divisor_override)
+
+
+def avg_pool3d(
+    input: Tensor,
+    kernel_size: Size,
+    stride: Size | None = None,
+    padding: Size = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Tensor:
+    """Mean of each window of (N, C, D, H, W)."""
+    _check_dims("avg_pool3d", input, 3)
+    kernel = tuple_of(kernel_size, 3, "kernel_size")
+    step = kernel if stride is None else tuple_of(stride, 3, "stride")
+    pad = tuple_of(padding, 3, "padding")
+    return op.avg_pool3d(input, kernel, step, pad, ceil_mode, count_include_pad, divisor_override)
+
+
+def _lp_pool(
+    input: Tensor, p: float, windows: int, pool: Callable[[Tensor], Tensor]
+) -> Tensor:
+    """(sum |x|^p)^(1/p) as the average pool of x^p times the window's size."""
+    mean = pool(input.pow(p))
+    return (mean.sign() * mean.abs().relu() * windows).pow(1.0 / p)
+
+
+def lp_pool1d(
+    input: Tensor,
+    norm_type: float,
+    kernel_size: int,
+    stride: Size | None = None,
+    ceil_mode: bool = False,
+) -> Tensor:
+    """(sum x^p)^(1/p) of each window of (N, C, L)."""
+    return _lp_pool(
+        input, norm_type, kernel_size, lambda x: avg_pool1d(x, kernel_size, stride, 0, ceil_mode)
+    )
+
+
+def lp_pool2d(
+    input: Tensor,
+    norm_type: float,
+    kernel_size: Size,
+    stride: Size | None = None,
+    ceil_mode: bool = False,
+) -> Tensor:
+    """(sum x^p)^(1/p) of each window of (N, C, H, W)."""
+    kh, kw = tuple_of(kernel_size, 2, "kernel_size")
+    return _lp_pool(
+        input, norm_type, kh * kw, lambda x: avg_pool2d(x, kernel_size, stride, 0, ceil_mode)
+    )
+
+
+def lp_pool3d(
+    input: Tensor,
+    norm_type: float,
+    kernel_size: Size,
+    stride: Size | None = None,
+    ceil_mode: bool = False,
+) -> Tensor:
+    """(sum x^p)^(1/p) of each window of (N, C, D, H, W)."""
+    kd, kh, kw = tuple_of(kernel_size, 3, "kernel_size")
+    return _lp_pool(
+        input, norm_type, kd * kh * kw, lambda x: avg_pool3d(x, kernel_size, stride, 0, ceil_mode)
+    )
+
+
+def _target(output_size: Any, shape: Sequence[int], n: int) -> list[int]:
+    """``output_size`` as n numbers; None keeps the input's size."""
+    sizes = [output_size] * n if output_size is None or isinstance(output_size, int) else output_size
+    if len(sizes) != n:
+        raise InvalidValue(f"output_size must be one number or {n}, found {tuple(sizes)}")
+    return [
+        have if want is None else want
+        for want, have in zip(sizes, shape[-n:], strict=True)
+    ]
+
+
+def adaptive_avg_pool1d(input: Tensor, output_size: Size) -> Tensor:
+    """Mean of ``output_size`` windows that cover (N, C, L)."""
+    _check_dims("adaptive_avg_pool1d", input, 1)
+    (size,) = _target(output_size, input.shape, 1)
+    return op.adaptive_avg_pool2d(input.unsqueeze(-2), [1, size]).squeeze(-2)
+
+
+def adaptive_avg_pool2d(input: Tensor, output_size: Any) -> Tensor:
+    """Mean of windows that cover (N, C, H, W); None in ``output_size`` keeps that size."""
+    _check_dims("adaptive_avg_pool2d", input, 2)
+    return op.adaptive_avg_pool2d(input, _target(output_size, input.shape, 2))
+
+
+def adaptive_avg_pool3d(input: Tensor, output_size: Any) -> Tensor:
+    """Mean of windows that cover (N, C, D, H, W)."""
+    _check_dims("adaptive_avg_pool3d", input, 3)
+    x = input
+    for dim, size in zip((-3, -2, -1), _target(output_size, input.shape, 3), strict=True):
+        x = _adaptive_mean(x, dim, size)
+    return x
+
+
+def _windows(length: int, count: int) -> list[tuple[int, int]]:
+    """Start and end of each adaptive window: floor(i L / n) to ceil((i + 1) L / n)."""
+    return [(i * length // count, -(-(i + 1) * length // count)) for i in range(count)]
+
+
+def _adaptive_mean(x: Tensor, dim: int, count: int) -> Tensor:
+    """Separable, because a window's mean is the mean of its rows' means."""
+    parts = [x.narrow(dim, a, b - a).mean(dim) for a, b in _windows(x.shape[dim], count)]
+    return mortice.stack(parts, dim)
+
+
+def _adaptive_max(
+    name: str, n: int, input: Tensor, output_size: Any, return_indices: bool
+) -> Any:
+    _check_dims(name, input, n)
+    target = _target(output_size, input.shape, n)
+    space = input.shape[-n:]
+    number = mortice.arange(_product(space), device=input.device).reshape(space)
+    values: list[Tensor] = []
+    places: list[Tensor] = []
+    for window in _grid([_windows(a, b) for a, b in zip(space, target, strict=True)]):
+        slices = tuple(slice(a, b) for a, b in window)
+        part = input[(..., *slices)].flatten(-n)
+        value, index = part.max(-1)
+        values.append(value)
+        places.append(number[slices].reshape(-1)[index])
+    shape = (*input.shape[:-n], *target)
+    out = mortice.stack(values, -1).reshape(shape)
+    return (out, mortice.stack(places, -1).reshape(shape)) if return_indices else out
+
+
+def _product(sizes: Sequence[int]) -> int:
+    result = 1
+    for size in sizes:
+        result *= size
+    return result
+
+
+def _grid(axes: list[list[tuple[int, int]]]) -> list[list[tuple[int, int]]]:
+    grid: list[list[tuple[int, int]]] = [[]]
+    for axis in axes:
+        grid = [[*start, window] for start in grid for window in axis]
+    return grid
+
+
+def adaptive_max_pool1d(input: Tensor, output_size: Size, return_indices: bool = False) -> Any:
+    """Maximum of ``output_size`` windows that cover (N, C, L)."""
+    return _adaptive_max("adaptive_max_pool1d", 1, input, output_size, return_indices)
+
+
+def adaptive_max_pool2d(input: Tensor, output_size: Any, return_indices: bool = False) -> Any:
+    """Maximum of windows that cover (N, C, H, W)."""
+    return _adaptive_max("adaptive_max_pool2d", 2, input, output_size, return_indices)
+
+
+def adaptive_max_pool3d(input: Tensor, output_size: Any, return_indices: bool = False) -> Any:
+    """Maximum of windows that cover (N, C, D, H, W)."""
+    return _adaptive_max("adaptive_max_pool3d", 3, input, output_size, return_indices)
+
+
+def _max_unpool(
+    n: int,
+    input: Tensor,
+    indices: Tensor,
+    kernel_size: Size,
+    stride: Size | None,
+    padding: Size,
+    output_size: Sequence[int] | None,
+) -> Tensor:
+    _check_dims(f"max_unpool{n}d", input, n)
+    if input.shape != indices.shape:
+        raise ShapeError(
+            f"max_unpool{n}d expects indices of the input's shape {tuple(input.shape)}, found "
+            f"{tuple(indices.shape)}"
+        )
+    kernel = tuple_of(kernel_size, n, "kernel_size")
+    step = kernel if stride is None else tuple_of(stride, n, "stride")
+    pad = tuple_of(padding, n, "padding")
+    if output_size is None:
+        space = [
+            (size - 1) * s - 2 * q + k
+            for size, s, q, k in zip(input.shape[-n:], step, pad, kernel, strict=True)
+        ]
+    else:
+        space = list(output_size)[-n:]
+    lead = input.shape[:-n]
+    zeros = mortice.zeros(*lead, _product(space), dtype=input.dtype, device=input.device)
+    flat = zeros.scatter(-1, indices.flatten(-n), input.flatten(-n))
+    return flat.reshape(*lead, *space)
+
+
+def max_unpool1d(
+    input: Tensor,
+    indices: Tensor,
+    kernel_size: Size,
+    stride: Size | None = None,
+    padding: Size = 0,
+    output_size: Sequence[int] | None = None,
+) -> Tensor:
+    """Put max_pool1d's values back where they came from, zeros elsewhere."""
+    return _max_unpool(1, input, indices, kernel_size, stride, padding, output_size)
+
+
+def max_unpool2d(
+    input: Tensor,
+    indices: Tensor,
+    kernel_size: Size,
+    stride: Size | None = None,
+    padding: Size = 0,
+    output_size: Sequence[int] | None = None,
+) -> Tensor:
+    """Put max_pool2d's values back where they came from, zeros elsewhere."""
+    return _max_unpool(2, input, indices, kernel_size, stride, padding, output_size)
+
+
+def max_unpool3d(
+    input: Tensor,
+    indices: Tensor,
+    kernel_size: Size,
+    stride: Size | None = None,
+    padding: Size = 0,
+    output_size: Sequence[int] | None = None,
+) -> Tensor:
+    """Put max_pool3d's values back where they came from, zeros elsewhere."""
+    return _max_unpool(3, input, indices, kernel_size, stride, padding, output_size)

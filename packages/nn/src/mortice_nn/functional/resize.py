@@ -1,0 +1,298 @@
+"""Padding, resizing and rearranging of (N, C, ...) tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import mortice
+from mortice import Tensor
+from mortice.errors import InvalidValue, ShapeError
+from mortice_nn import operators as op
+
+# mode -> spatial dimensions it works on
+INTERPOLATE_MODES = {
+    "nearest": (1, 2, 3),
+    "nearest-exact": (1, 2, 3),
+    "area": (1, 2, 3),
+    "linear": (1,),
+    "bilinear": (2,),
+    "trilinear": (3,),
+    "bicubic": (2,),
+}
+ALIGNABLE_MODES = ("linear", "bilinear", "trilinear", "bicubic")
+CUBIC_A = -0.75
+
+
+def pad(
+    input: Tensor, pad: Sequence[int], mode: str = "constant", value: float | None = None
+) -> Tensor:
+    """Grow (or, by negative numbers, shrink) the last dimensions.
+
+    ``pad`` is (before, after) of the last dimension, then of the one before it, and so on.
+    ``mode`` is "constant" (with ``value``), "reflect", "replicate" or "circular"; the last three
+    take 2, 4 or 6 numbers for an input with 1 or 2 leading dimensions.
+    """
+    pad = list(pad)
+    if len(pad) % 2:
+        raise InvalidValue(f"pad must have an even number of entries, found {len(pad)}")
+    if len(pad) // 2 > input.ndim:
+        raise InvalidValue(
+            f"pad has entries for {len(pad) // 2} dimensions, the input has {input.ndim}"
+        )
+    if mode == "constant":
+        return op.constant_pad_nd(input, pad, 0.0 if value is None else value)
+    if mode not in ("reflect", "replicate", "circular"):
+        raise NotImplementedError(
+            f"Unrecognised padding mode {mode!r}; constant, reflect, replicate and circular exist"
+        )
+    if value is not None and value != 0:
+        raise InvalidValue(f"padding mode {mode!r} doesn't take in value argument")
+    n = len(pad) // 2
+    if n not in (1, 2, 3) or input.ndim not in (n + 1, n + 2):
+        raise NotImplementedError(
+            f"padding mode {mode!r} pads the last 1, 2 or 3 dimensions of an input with 1 or 2 "
+            f"more; found {n} and {input.ndim}"
+        )
+    x = input
+    for i in range(n):
+        x = _pad_dim(x, x.ndim - 1 - i, pad[2 * i], pad[2 * i + 1], mode)
+    return x
+
+
+def _pad_dim(x: Tensor, dim: int, before: int, after: int, mode: str) -> Tensor:
+    """One dimension at a time: each output position is a copy of one input position."""
+    if before == 0 and after == 0:
+        return x
+    size = x.shape[dim]
+    if mode == "reflect" and max(before, after) >= size:
+        raise ShapeError(
+            f"reflect padding {(before, after)} must be less than the size {size} of dimension "
+            f"{dim}"
+        )
+    if mode == "circular" and max(before, after) > size:
+        raise ShapeError(
+            f"circular padding {(before, after)} must not exceed the size {size} of dimension {dim}"
+        )
+    index = [_source(i, size, mode) for i in range(-before, size + after)]
+    return x.index_select(dim, mortice.tensor(index, dtype=mortice.int64, device=x.device))
+
+
+def _source(i: int, size: int, mode: str) -> int:
+    if mode == "replicate":
+        return min(max(i, 0), size - 1)
+    if mode == "circular":
+        return i % size
+    i = abs(i)
+    return 2 * (size - 1) - i if i >= size else i
+
+
+def interpolate(
+    input: Tensor,
+    size: Any = None,
+    scale_factor: Any = None,
+    mode: str = "nearest",
+    align_corners: bool | None = None,
+    recompute_scale_factor: bool | None = None,
+    antialias: bool = False,
+) -> Tensor:
+    """Resize (N, C, L), (N, C, H, W) or (N, C, D, H, W) to ``size``, or by ``scale_factor``.
+
+    Modes: nearest, nearest-exact, area, linear (3-d input), bilinear and bicubic (4-d), trilinear
+    (5-d). Coordinates map centres to centres, or corners to corners with ``align_corners``.
+    """
+    n = input.ndim - 2
+    _check_interpolate(mode, n, align_corners, antialias)
+    scales: list[float | None]
+    target, scales = _interpolate_target(input, n, size, scale_factor, recompute_scale_factor)
+    if mode == "area":
+        from mortice_nn.functional import pooling
+
+        pools: list[Any] = [pooling.adaptive_avg_pool1d, pooling.adaptive_avg_pool2d]
+        pools.append(pooling.adaptive_avg_pool3d)
+        return pools[n - 1](input, target)
+    if mode == "nearest" and n == 2 and scales[0] is None:
+        return op.upsample_nearest2d(input, target, None, None)
+    x = input
+    for i in range(n):
+        x = _resize_dim(x, i + 2, target[i], scales[i], mode, bool(align_corners))
+    return x
+
+
+def _check_interpolate(mode: str, n: int, align_corners: bool | None, antialias: bool) -> None:
+    if mode not in INTERPOLATE_MODES:
+        raise NotImplementedError(
+            f"interpolate: no mode {mode!r}; there are {', '.join(INTERPOLATE_MODES)}"
+        )
+    if n not in INTERPOLATE_MODES[mode]:
+        wanted = " or ".join(f"{d + 2}-d" for d in INTERPOLATE_MODES[mode])
+        raise NotImplementedError(f"interpolate: mode {mode!r} takes {wanted} inputs, not {n + 2}-d")
+    if align_corners is not None and mode not in ALIGNABLE_MODES:
+        raise InvalidValue(f"align_corners option can only be set with {ALIGNABLE_MODES}")
+    if antialias:
+        raise NotImplementedError("interpolate: antialias=True is not implemented")
+
+
+def _interpolate_target(
+    input: Tensor, n: int, size: Any, scale_factor: Any, recompute: bool | None
+) -> tuple[list[int], list[float | None]]:
+    """Sizes to produce, and the scales to sample by (None: the ratio of the sizes)."""
+    if (size is None) == (scale_factor is None):
+        raise InvalidValue("interpolate: pass either size or scale_factor, one of the two")
+    if size is not None:
+        sizes = list(size) if isinstance(size, Sequence) else [int(size)] * n
+        if len(sizes) != n:
+            raise InvalidValue(f"interpolate: size must have {n} entries, found {tuple(sizes)}")
+        return [int(s) for s in sizes], [None] * n
+    factors = list(scale_factor) if isinstance(scale_factor, Sequence) else [scale_factor] * n
+    if len(factors) != n:
+        raise InvalidValue(
+            f"interpolate: scale_factor must have {n} entries, found {tuple(factors)}"
+        )
+    target = [int(have * factor) for have, factor in zip(input.shape[2:], factors, strict=True)]
+    return target, ([None] * n if recompute else [float(factor) for factor in factors])
+
+
+def _resize_dim(
+    x: Tensor, dim: int, target: int, scale: float | None, mode: str, align: bool
+) -> Tensor:
+    """Resize one dimension; all modes are separable, so one after the other is the whole."""
+    size = x.shape[dim]
+    if size == target and scale in (None, 1.0):
+        return x
+    step = size / target if scale is None else 1.0 / scale
+    at = mortice.arange(target, dtype=mortice.float64, device=x.device)
+    if mode.startswith("nearest"):
+        if mode == "nearest-exact":
+            at = at + 0.5
+        index = (at * step).floor().to(mortice.int64).clamp(max=size - 1)
+        return x.index_select(dim, index)
+    if align:
+        where = at * ((size - 1) / (target - 1) if target > 1 else 0.0)
+    else:
+        where = (at + 0.5) * step - 0.5
+    if mode == "bicubic":
+        return _cubic(x, dim, where)
+    where = where.clamp(min=0.0)
+    low = where.floor().to(mortice.int64).clamp(max=size - 1)
+    high = (low + 1).clamp(max=size - 1)
+    weight = _along((where - low).to(x.dtype), x, dim)
+    first = x.index_select(dim, low)
+    return first + (x.index_select(dim, high) - first) * weight
+
+
+def _cubic(x: Tensor, dim: int, where: Tensor) -> Tensor:
+    """Cubic convolution (Keys 1981) with a = -0.75, edges repeated."""
+    base = where.floor()
+    t = where - base
+    total: Any = None
+    for offset in (-1, 0, 1, 2):
+        distance = (t - offset).abs()
+        near = ((CUBIC_A + 2) * distance - (CUBIC_A + 3)) * distance * distance + 1
+        far = CUBIC_A * (((distance - 5) * distance + 8) * distance - 4)
+        weight = mortice.where(distance <= 1, near, far)
+        index = (base.to(mortice.int64) + offset).clamp(0, x.shape[dim] - 1)
+        part = x.index_select(dim, index) * _along(weight.to(x.dtype), x, dim)
+        total = part if total is None else total + part
+    return total
+
+
+def _along(weight: Tensor, x: Tensor, dim: int) -> Tensor:
+    return weight.reshape(-1, *([1] * (x.ndim - 1 - dim)))
+
+
+def upsample(
+    input: Tensor,
+    size: Any = None,
+    scale_factor: Any = None,
+    mode: str = "nearest",
+    align_corners: bool | None = None,
+) -> Tensor:
+    """The older name of ``interpolate``."""
+    return interpolate(input, size, scale_factor, mode, align_corners)
+
+
+def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
+    """(*, C r r, H, W) -> (*, C, H r, W r)."""
+    r = upscale_factor
+    *lead, c, h, w = input.shape
+    if r <= 0 or c % (r * r):
+        raise ShapeError(f"pixel_shuffle: {c} channels are not divisible by {r} squared")
+    x = input.reshape(*lead, c // (r * r), r, r, h, w)
+    n = len(lead)
+    x = x.permute(*range(n), n, n + 3, n + 1, n + 4, n + 2)
+    return x.reshape(*lead, c // (r * r), h * r, w * r)
+
+
+def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
+    """(*, C, H r, W r) -> (*, C r r, H, W)."""
+    r = downscale_factor
+    *lead, c, h, w = input.shape
+    if r <= 0 or h % r or w % r:
+        raise ShapeError(f"pixel_unshuffle: height {h} and width {w} are not divisible by {r}")
+    x = input.reshape(*lead, c, h // r, r, w // r, r)
+    n = len(lead)
+    x = x.permute(*range(n), n, n + 2, n + 4, n + 1, n + 3)
+    return x.reshape(*lead, c * r * r, h // r, w // r)
+
+
+def channel_shuffle(input: Tensor, groups: int) -> Tensor:
+    """(N, g k, ...) with channels regrouped as (N, k g, ...)."""
+    n, c, *space = input.shape
+    if c % groups:
+        raise ShapeError(f"channel_shuffle: {c} channels are not divisible by {groups} groups")
+    return input.reshape(n, groups, c // groups, *space).transpose(1, 2).reshape(input.shape)
+
+
+def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None = None) -> Tensor:
+    """Sampling grid (N, H, W, 2) of the affine maps ``theta`` (N, 2, 3), for ``grid_sample``.
+
+    With theta (N, 3, 4) and 5 sizes the grid is (N, D, H, W, 3).
+    """
+    n = len(size) - 2
+    if n not in (2, 3) or tuple(theta.shape[1:]) != (n, n + 1):
+        raise ShapeError(
+            f"affine_grid expects theta (N, 2, 3) with 4 sizes or (N, 3, 4) with 5, found theta "
+            f"{tuple(theta.shape)} and {len(size)} sizes"
+        )
+    space = list(size[2:])
+    axes = [_grid_axis(length, bool(align_corners), theta) for length in space]
+    coordinates: list[Tensor] = []
+    for k in range(n):  # x is the last dimension, so axes are read backwards
+        axis = axes[n - 1 - k]
+        shape = [1] * n
+        shape[n - 1 - k] = -1
+        coordinates.append(axis.reshape(shape).expand(space))
+    coordinates.append(mortice.ones_like(coordinates[0]))
+    base = mortice.stack(coordinates, -1).reshape(1, -1, n + 1)
+    grid = base.expand(size[0], -1, -1).matmul(theta.transpose(1, 2))
+    return grid.reshape(size[0], *space, n)
+
+
+def _grid_axis(length: int, align: bool, like: Tensor) -> Tensor:
+    number = mortice.arange(length, dtype=like.dtype, device=like.device)
+    if align:
+        return number * (2.0 / (length - 1)) - 1.0 if length > 1 else number * 0.0
+    return (number * 2.0 + 1.0) / length - 1.0
+
+
+GRID_MODES = ("bilinear", "nearest", "bicubic")
+GRID_PADDING = ("zeros", "border", "reflection")
+
+
+def grid_sample(
+    input: Tensor,
+    grid: Tensor,
+    mode: str = "bilinear",
+    padding_mode: str = "zeros",
+    align_corners: bool | None = None,
+) -> Tensor:
+    """Sample (N, C, H, W) at ``grid`` (N, H', W', 2) of (x, y) in [-1, 1] -> (N, C, H', W')."""
+    if mode not in GRID_MODES or padding_mode not in GRID_PADDING:
+        raise InvalidValue(
+            f"grid_sample: mode must be in {GRID_MODES} and padding_mode in {GRID_PADDING}, found "
+            f"{mode!r} and {padding_mode!r}"
+        )
+    return op.grid_sampler_2d(
+        input, grid, GRID_MODES.index(mode), GRID_PADDING.index(padding_mode), bool(align_corners)
+    )
