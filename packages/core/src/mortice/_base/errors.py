@@ -134,7 +134,39 @@ class Unavailable(MorticeError, RuntimeError):
 
 
 class CheckpointError(MorticeError, RuntimeError):
-    """A checkpoint is damaged, unsafe or not understood. The message says where in the file."""
+    """A checkpoint is damaged, unsafe or not understood. The message says where in the file.
+
+    ``path`` is the file, ``record`` the record inside it, ``offset`` the byte inside that record,
+    ``file_offset`` the byte of the file (each None where unknown), ``fix`` what to do about it.
+    """
+
+    def __init__(
+        self,
+        problem: str,
+        *,
+        path: str | None = None,
+        record: str | None = None,
+        offset: int | None = None,
+        file_offset: int | None = None,
+        fix: str = "",
+    ) -> None:
+        places = []
+        if path is not None:
+            places.append(f"file {path!r}")
+        if record is not None:
+            inside = "" if offset is None else f"byte {offset} of "
+            places.append(f"{inside}record {record!r}")
+        if file_offset is not None:
+            places.append(f"byte {file_offset} of the file")
+        where = ", ".join(places)
+        message = f"{problem} ({where})." if where else f"{problem}."
+        super().__init__(f"{message} {fix}" if fix else message)
+        self.problem = problem
+        self.path = path
+        self.record = record
+        self.offset = offset
+        self.file_offset = file_offset
+        self.fix = fix
 
 
 class StateDictError(MorticeError, RuntimeError):

@@ -1,0 +1,77 @@
+"""Constants of the checkpoint format: names in files, and what they stand for."""
+
+from __future__ import annotations
+
+PROTOCOL = 2
+ALIGNMENT = 64
+
+# dtype name -> (bytes of an element, bytes of the unit that byte order swaps, typed storage class).
+# Dtypes without a class are written as UntypedStorage, their dtype beside the tensor.
+DTYPES: dict[str, tuple[int, int, str]] = {
+    "float64": (8, 8, "DoubleStorage"),
+    "float32": (4, 4, "FloatStorage"),
+    "float16": (2, 2, "HalfStorage"),
+    "bfloat16": (2, 2, "BFloat16Storage"),
+    "int64": (8, 8, "LongStorage"),
+    "int32": (4, 4, "IntStorage"),
+    "int16": (2, 2, "ShortStorage"),
+    "int8": (1, 1, "CharStorage"),
+    "uint8": (1, 1, "ByteStorage"),
+    "bool": (1, 1, "BoolStorage"),
+    "complex128": (16, 8, "ComplexDoubleStorage"),
+    "complex64": (8, 4, "ComplexFloatStorage"),
+    "qint8": (1, 1, "QInt8Storage"),
+    "quint8": (1, 1, "QUInt8Storage"),
+    "qint32": (4, 4, "QInt32Storage"),
+    "quint4x2": (1, 1, "QUInt4x2Storage"),
+    "quint2x4": (1, 1, "QUInt2x4Storage"),
+    "complex32": (4, 2, ""),
+    "uint16": (2, 2, ""),
+    "uint32": (4, 4, ""),
+    "uint64": (8, 8, ""),
+    "float8_e4m3fn": (1, 1, ""),
+    "float8_e5m2": (1, 1, ""),
+    "float8_e4m3fnuz": (1, 1, ""),
+    "float8_e5m2fnuz": (1, 1, ""),
+    "float8_e8m0fnu": (1, 1, ""),
+    "float4_e2m1fn_x2": (1, 1, ""),
+    "bits8": (1, 1, ""),
+    "bits16": (2, 2, ""),
+    "bits1x8": (1, 1, ""),
+    "bits2x4": (1, 1, ""),
+    "bits4x2": (1, 1, ""),
+}
+
+# Named in files as values only; no tensor of them is ever written.
+NAMED_DTYPES = frozenset(DTYPES) | {
+    f"{sign}int{bits}" for sign in ("u", "") for bits in range(1, 8)
+}
+
+FLOATING = frozenset(
+    name for name in DTYPES if name.startswith(("float", "bfloat", "complex"))
+)
+
+QUANTISED = frozenset(name for name in DTYPES if name.startswith(("qint", "quint")))
+
+# typed storage class -> dtype; torch.cuda.FloatStorage and so on in files of old are the same.
+STORAGE_DTYPES = {cls: name for name, (_, _, cls) in DTYPES.items() if cls}
+
+SPARSE_LAYOUTS = ("sparse_coo", "sparse_csr", "sparse_csc", "sparse_bsr", "sparse_bsc")
+LAYOUTS = ("strided", *SPARSE_LAYOUTS, "jagged", "_mkldnn")
+
+QSCHEMES = (
+    "per_tensor_affine",
+    "per_tensor_symmetric",
+    "per_channel_affine",
+    "per_channel_symmetric",
+    "per_channel_affine_float_qparams",
+)
+
+# Protocol 2 writes the names of Python 2.
+PYTHON2_MODULES = {"__builtin__": "builtins", "copy_reg": "copyreg", "UserDict": "collections"}
+
+# No list of safe globals opens these.
+BLOCKED_MODULES = frozenset(
+    "sys os posix nt subprocess importlib runpy ctypes pickle _pickle marshal shutil socket pty "
+    "code codeop webbrowser".split()
+)

@@ -1,0 +1,215 @@
+"""Loading: a file becomes objects, and nothing in it is run."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from mortice.errors import CheckpointError, InvalidValue
+from mortice.serialization import limits as bounds
+from mortice.serialization import options
+from mortice.serialization.materialize import Materializer
+from mortice.serialization.reader import Checkpoint, open_checkpoint
+from mortice.serialization.source import Source
+from mortice.serialization.specs import StorageRef
+from mortice.serialization.tags import Placement
+
+_PICKLE_ARGS = ("encoding", "errors", "fix_imports")
+
+
+def load(
+    f: Any,
+    map_location: Any = None,
+    pickle_module: Any = None,
+    *,
+    weights_only: bool | None = None,
+    mmap: bool | None = None,
+    verify: bool | None = None,
+    limits: Mapping[str, int] | None = None,
+    **pickle_load_args: Any,
+) -> Any:
+    """Load what `save` or torch.save wrote to ``f``, a path or a file object.
+
+    Args:
+        f: path, or file object with read, seek and tell. A path ending in ``.safetensors`` is read
+            with the safetensors library.
+        map_location: where storages go: None (where the file says), a device or its name, a dict
+            from location to location, or a function (storage, location) -> storage or None.
+        weights_only: True (the default) runs no code from the file. False unpickles it with
+            Python's pickle, which lets the file do anything, and warns.
+        mmap: map the file and read tensors when they are used. Needs a path.
+        verify: check the checksums of the data; by default when it is read anyway, so not of data
+            that is mapped.
+        limits: bounds to raise, by name (`mortice.serialization.limits`).
+        encoding: how byte strings from Python 2 are decoded ("utf-8"; "bytes" leaves them).
+
+    Raises:
+        CheckpointError: the file is damaged, unsafe or not understood; says where in it.
+        InvalidValue: the arguments do not fit each other.
+    """
+    unknown = [name for name in pickle_load_args if name not in _PICKLE_ARGS]
+    if unknown:
+        raise InvalidValue(f"load() got an unknown argument {unknown[0]!r}.")
+    if _is_safetensors(f):
+        from mortice.serialization.convert import load_safetensors
+
+        return load_safetensors(f, map_location)
+    if weights_only is None:
+        weights_only = pickle_module is None
+    if weights_only and pickle_module is not None:
+        raise InvalidValue(
+            "pickle_module goes with weights_only=False only: the restricted reader is not a "
+            "pickle module. Leave it out."
+        )
+    encoding = pickle_load_args.get("encoding", "utf-8")
+    source = Source(f)
+    try:
+        if not weights_only:
+            from mortice.serialization.unsafe import load_unsafe
+
+            return load_unsafe(source, map_location, pickle_module, encoding)
+        if mmap and source.real_path is None:
+            raise InvalidValue("mmap=True needs a path: a file object cannot be mapped.")
+        bounds_ = bounds.current().with_(limits or {})
+        verify_all = True if verify is None else verify
+        checkpoint = open_checkpoint(
+            source,
+            bounds_,
+            encoding=encoding,
+            verify=verify_all,
+            default_big=_default_big(),
+        )
+        if mmap and checkpoint.container is None:
+            raise CheckpointError(
+                "mmap=True with a file in the legacy format, which cannot be mapped",
+                path=source.path,
+                fix="Load it without mmap, and save it again for the next time.",
+            )
+        made = materialize(
+            checkpoint,
+            map_location,
+            mapped=bool(mmap),
+            verify=verify_all if not mmap else bool(verify),
+        )
+        source.leave()
+        return made
+    finally:
+        source.close()
+
+
+def materialize(
+    checkpoint: Checkpoint, map_location: Any, *, mapped: bool, verify: bool
+) -> Any:
+    """The objects of an opened checkpoint."""
+    from mortice.serialization.tensors import TensorFactory, from_buffer, meta_storage
+
+    placement = Placement(map_location)
+    locations = {ref.location for ref in checkpoint.storages.values()}
+    kinds = {location.partition(":")[0] for location in locations}
+    most = checkpoint.limits.device_types
+    if len(kinds) > most:
+        raise checkpoint.refuse(
+            f"{len(kinds)} types of device, over the limit of {most}", bounds.hint("device_types")
+        )
+    for location in sorted(locations):
+        try:
+            placement.check(location)
+        except CheckpointError as error:
+            raise CheckpointError(
+                error.problem, path=checkpoint.source.path, record="data.pkl", fix=error.fix
+            ) from error
+    reader = StorageReader(checkpoint, mapped=mapped, verify=verify)
+
+    def read(ref: StorageRef) -> np.ndarray | None:
+        return reader.read(ref) if placement.wants_data(ref.location) else None
+
+    def place(buffer: np.ndarray | None, ref: StorageRef) -> Any:
+        if buffer is None:
+            return meta_storage(ref.nbytes)
+        return placement.place(from_buffer(buffer), ref.location)
+
+    return Materializer(checkpoint, TensorFactory(place), read).run()
+
+
+class StorageReader:
+    """The bytes of a checkpoint's storages as uint8 arrays, in this machine's byte order."""
+
+    def __init__(self, checkpoint: Checkpoint, *, mapped: bool, verify: bool) -> None:
+        self._checkpoint = checkpoint
+        self._verify = verify
+        self._swap = checkpoint.big != (sys.byteorder == "big")
+        self._mapping: Any = None
+        if mapped:
+            self._mapping = checkpoint.source.map(not options.shares_mappings())
+
+    def read(self, ref: StorageRef) -> np.ndarray:
+        """The bytes of one storage: read, mapped, or zero under `skip_data`."""
+        if options.skipping() is not None:
+            return np.zeros(ref.nbytes, np.uint8)
+        buffer = self._mapped(ref) if self._mapping is not None else None
+        if buffer is None:
+            buffer = np.empty(ref.nbytes, np.uint8)
+            self._checkpoint.read_storage(ref, memoryview(buffer), self._verify)
+        if self._swap and ref.unit > 1:
+            # Into a copy where the memory may be the file's.
+            inplace = self._mapping is None
+            buffer = self._swapped(buffer, ref.unit, inplace)
+        elif self._swap and ref.unit < 0:
+            raise self._checkpoint.at(
+                ref.at,
+                f"storage {ref.key!r} in foreign byte order is used with elements of several sizes",
+                "Save its tensors as copies of each other: tensor.clone().",
+            )
+        return buffer
+
+    def _swapped(self, buffer: np.ndarray, unit: int, inplace: bool) -> np.ndarray:
+        whole = buffer.size // unit * unit
+        words = buffer[:whole].view(f"u{unit}")
+        if inplace:
+            words.byteswap(inplace=True)
+            return buffer
+        copy = np.array(buffer)
+        copy[:whole] = words.byteswap().view(np.uint8)
+        return copy
+
+    def _mapped(self, ref: StorageRef) -> np.ndarray | None:
+        at = self._checkpoint.place_of(ref)
+        # Compressed data cannot be mapped, and elements that straddle their alignment are slow or
+        # worse; both are read instead.
+        if at is None or at % max(1, ref.unit) or not ref.nbytes:
+            return None
+        buffer = np.frombuffer(self._mapping, np.uint8, ref.nbytes, at)
+        if self._verify:
+            self._checkpoint.verify_mapped(ref, memoryview(buffer))
+        return buffer
+
+
+def get_unsafe_globals_in_checkpoint(f: Any) -> list[str]:
+    """The full names in a checkpoint that `load` would refuse, in order of first sight.
+
+    Nothing of the file is loaded or run, but for functions marked safe already: they are called
+    where the file sets attributes on what they make, to learn its class.
+    """
+    from mortice.serialization.inspection import unsafe_globals
+
+    source = Source(f)
+    try:
+        return unsafe_globals(source)
+    finally:
+        source.close()
+
+
+def _default_big() -> bool:
+    endianness = options.get_default_load_endianness()
+    if endianness is options.LoadEndianness.NATIVE:
+        return sys.byteorder == "big"
+    return endianness is options.LoadEndianness.BIG
+
+
+def _is_safetensors(f: Any) -> bool:
+    import os
+
+    return isinstance(f, (str, os.PathLike)) and os.fspath(f).endswith(".safetensors")
