@@ -4,7 +4,7 @@ Loading runs no code from a file and is bounded by what the file warrants; a fil
 unsafe or not understood ends in `mortice.errors.CheckpointError`, which says where.
 """
 
-from mortice.serialization.limits import Limits, limits
+from mortice.serialization.bounds import Limits, limits
 from mortice.serialization.load import get_unsafe_globals_in_checkpoint, load
 from mortice.serialization.options import (
     LoadEndianness,

@@ -12,7 +12,7 @@ from typing import Any
 
 from mortice.errors import CheckpointError
 from mortice.serialization import formats
-from mortice.serialization.limits import Limits
+from mortice.serialization.bounds import Limits
 from mortice.serialization.reader import Checkpoint
 from mortice.serialization.rebuild import Names
 from mortice.serialization.source import Source

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from mortice.errors import CheckpointError, InvalidValue
-from mortice.serialization import limits as bounds
+from mortice.serialization import bounds
 from mortice.serialization import options
 from mortice.serialization.materialize import Materializer
 from mortice.serialization.reader import Checkpoint, open_checkpoint

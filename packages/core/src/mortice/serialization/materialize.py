@@ -71,6 +71,7 @@ class Materializer:
         self.factory = factory
         self._load = load
         self._buffers: dict[str, np.ndarray | None] = {}
+        self._storages: dict[str, Any] = {}
         self._resolved: set[int] = set()
         self._tuples: dict[int, Any] = {}
         # Keeps the originals alive while their ids are keys.
@@ -164,9 +165,10 @@ class Materializer:
         return self._buffers[ref.key]
 
     def _storage(self, ref: StorageRef) -> Any:
-        if ref.value is UNSET:
-            ref.value = self.factory.storage(self.load(ref), ref)
-        return ref.value
+        known = self._storages.get(ref.key)
+        if known is None:
+            known = self._storages[ref.key] = self.factory.storage(self.load(ref), ref)
+        return known
 
     def _storage_object(self, ref: StorageRef) -> Any:
         return self.factory.storage_object(self._storage(ref), ref.dtype)

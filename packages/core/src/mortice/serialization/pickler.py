@@ -10,7 +10,8 @@ from __future__ import annotations
 import struct
 import sys
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import Any
 
 from mortice.errors import InvalidState, InvalidValue
@@ -230,29 +231,29 @@ class Pickler:
     def _dict(self, obj: dict[Any, Any]) -> None:
         self._out += b"}"
         self._put(obj)
-        self._items(iter(obj.items()), exact=len(obj))
+        self._items(obj.items())
+        # CPython ends a dict of whole batches, unlike any other mapping, with an empty one.
+        if obj and len(obj) % _BATCH == 0:
+            self._out += b"(u"
 
-    def _items(self, pairs: Iterator[tuple[Any, Any]], exact: int | None = None) -> None:
-        """Key and value pairs: a dict of known length never ends on a lone SETITEM."""
-        alone = exact == 1
-        while True:
-            batch = [pair for pair, _ in zip(pairs, range(_BATCH), strict=False)]
-            if not batch:
-                return
-            single = len(batch) == 1 and (alone or exact is None)
+    def _items(self, items: Iterable[tuple[Any, Any]], exact: bool = True) -> None:
+        """Key and value pairs. Only of a mapping that is no dict may the last one come alone."""
+        pairs = iter(items)
+        first = True
+        while batch := list(islice(pairs, _BATCH)):
+            single = len(batch) == 1 and (first or not exact)
             if not single:
                 self._out += b"("
             for key, value in batch:
                 self._save(key)
                 self._save(value)
             self._out += b"s" if single else b"u"
-            if len(batch) < _BATCH:
-                return
+            first = False
 
     def _ordered_dict(self, obj: OrderedDict[Any, Any]) -> None:
         self._call(_ORDERED_DICT, ())
         self._put(obj)
-        self._items(iter(obj.items()))
+        self._items(obj.items(), exact=False)
         state = vars(obj)
         if state:
             self._save(dict(state))
@@ -377,7 +378,7 @@ class Pickler:
                     self._save(item)
                 self._out += b"e" if len(batch) > 1 else b"a"
         if pairs is not None:
-            self._items(iter(pairs))
+            self._items(pairs, exact=False)
 
 
 def reduction(spec: Spec) -> tuple[Name, tuple[Any, ...]]:

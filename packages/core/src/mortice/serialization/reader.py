@@ -13,7 +13,7 @@ from typing import Any
 from mortice.errors import CheckpointError
 from mortice.serialization import formats
 from mortice.serialization.container import LOCAL_MAGIC, Container
-from mortice.serialization.limits import Limits
+from mortice.serialization.bounds import Limits
 from mortice.serialization.rebuild import Names, location
 from mortice.serialization.source import Source
 from mortice.serialization.specs import Call, Global, StorageClass, StorageRef

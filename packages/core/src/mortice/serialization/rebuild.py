@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mortice.serialization import formats, safe
-from mortice.serialization.limits import hint
+from mortice.serialization.bounds import hint
 from mortice.serialization.specs import (
     Call,
     Constant,

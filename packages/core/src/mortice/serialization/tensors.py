@@ -13,14 +13,13 @@ import numpy as np
 from mortice._tensor import make
 from mortice._tensor.storage import Storage, device_storage, host_storage
 from mortice._tensor.tensor import Tensor
-from mortice._types import device as devices
 from mortice._types import dtypes
 from mortice._types import layout as layouts
 from mortice._types.device import CPU, META, Device
 from mortice._types.dtypes import DType
 from mortice._types.layout import Layout
 from mortice._types.shapes import Size
-from mortice.errors import CheckpointError, InvalidState, InvalidValue
+from mortice.errors import CheckpointError, DeviceError, InvalidState, InvalidValue
 from mortice.serialization import formats
 from mortice.serialization.opaque import NestedTensor, QuantizedTensor, SparseTensor, StorageOnly
 from mortice.serialization.specs import (
@@ -135,10 +134,8 @@ class TensorFactory:
         else:
             offset = spec.offset
             made = make.from_storage(storage, dtype, spec.size, spec.stride, offset)
-        if spec.conj:
-            made = made.conj()
-        if spec.neg:
-            made = -made
+        if spec.conj or spec.neg:
+            made = _resolved(made, spec.conj, spec.neg)
         if spec.requires_grad:
             made.requires_grad_(True)
         return made
@@ -198,9 +195,28 @@ class TensorFactory:
         return _NAMED[name]
 
 
+def _resolved(t: Tensor, conj: bool, neg: bool) -> Tensor:
+    """A copy with the lazy conjugation and negation of the file done: mortice has no such views."""
+    if t.is_meta:
+        return t
+    values = np.conjugate(t._a) if conj else t._a
+    return make.wrap(np.negative(values) if neg else values, t.dtype)
+
+
+_ABSENT: dict[tuple[str, int | None], Device] = {}
+
+
 def device_of_file(type_: str, index: int | None) -> Device:
     """A device as a value, also where no installed package provides it."""
-    return devices.mention(type_, index)
+    try:
+        return Device(type_, index)
+    except DeviceError:
+        pass
+    # A value of a device that is not here: using it fails, naming it does not.
+    made = object.__new__(Device)
+    object.__setattr__(made, "type", type_)
+    object.__setattr__(made, "index", index)
+    return _ABSENT.setdefault((type_, index), made)
 
 
 def _dtype(name: str) -> DType:

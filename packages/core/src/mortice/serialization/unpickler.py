@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from mortice.errors import CheckpointError
-from mortice.serialization.limits import Limits, hint
+from mortice.serialization.bounds import Limits, hint
 from mortice.serialization.specs import Call, Global, Spec
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from itertools import chain
 from typing import Any
 
 from mortice.errors import CheckpointError
-from mortice.serialization.limits import Limits, hint
+from mortice.serialization.bounds import Limits, hint
 from mortice.serialization.specs import (
     Call,
     Global,
