@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from encoding import Encoder
+from checkpoint_encoding import Encoder
 
-import mortice.serialization as serialization
+from mortice import serialization
 from mortice.errors import CheckpointError
 from mortice.serialization.tensors import parameter_class
 

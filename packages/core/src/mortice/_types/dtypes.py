@@ -114,6 +114,16 @@ _ROWS = (
     ("quint8", OPAQUE, 1, True),
     ("qint8", OPAQUE, 1, True),
     ("qint32", OPAQUE, 4, True),
+    ("quint4x2", OPAQUE, 1, True),
+    ("quint2x4", OPAQUE, 1, True),
+    ("float4_e2m1fn_x2", OPAQUE, 1, True),
+    ("bits8", OPAQUE, 1, True),
+    ("bits16", OPAQUE, 2, True),
+    ("bits1x8", OPAQUE, 1, True),
+    ("bits2x4", OPAQUE, 1, True),
+    ("bits4x2", OPAQUE, 1, True),
+    # Narrower than a byte: named in files, held by none.
+    *((f"{sign}int{bits}", OPAQUE, 1, True) for sign in ("u", "") for bits in range(1, 8)),
 )
 
 ALL: dict[str, DType] = {row[0]: DType(*row) for row in _ROWS}
@@ -143,7 +153,13 @@ _COMPLEX_OF = {
     "float64": ALL["complex128"],
 }
 # Storage-only dtypes have no arithmetic, so their bytes are held in a plain type of that size.
-_HELD_AS = {"complex32": "uint32", "quint8": "uint8", "qint8": "int8", "qint32": "int32"}
+_HELD_AS = {
+    "complex32": "uint32",
+    "qint8": "int8",
+    "qint32": "int32",
+    "bits16": "uint16",
+    **{row[0]: "uint8" for row in _ROWS if row[3] and row[2] == 1 and row[0] != "qint8"},
+}
 _FROM_ML_DTYPES = frozenset(
     name for name in ALL if name == "bfloat16" or name.startswith("float8")
 )

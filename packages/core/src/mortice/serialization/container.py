@@ -100,8 +100,9 @@ class Container:
         self.limits = limits
         directory_at, directory_size, count = self._find_directory()
         if count > limits.records:
-            raise self._refuse(f"{count} records, over the limit of {limits.records}",
-                               fix=hint("records"))
+            raise self._refuse(
+                f"{count} records, over the limit of {limits.records}", fix=hint("records")
+            )
         found = self._read_directory(directory_at, directory_size, count)
         self._place(found, directory_at)
         self.root = self._common_root(found)
@@ -211,8 +212,9 @@ class Container:
     ) -> tuple[int, int, int, int]:
         _, disk, at, disks = _END64_LOCATOR.unpack(locator)
         if disk or disks != 1 or at + _END64.size != locator_at:
-            raise self._refuse("the zip64 end record is not where it should be", at=locator_at,
-                               fix=_DAMAGED)
+            raise self._refuse(
+                "the zip64 end record is not where it should be", at=locator_at, fix=_DAMAGED
+            )
         fields = _END64.unpack(self.source.read(at, _END64.size))
         magic, length, _, _, disk, first_disk, here, count, size, start = fields
         if magic != _END64_MAGIC or length != _END64.size - 12:
@@ -235,26 +237,42 @@ class Container:
 
     def _read_directory(self, at: int, size: int, count: int) -> list[Record]:
         if count * _CENTRAL.size > size:
-            raise self._refuse(f"{count} records do not fit in a directory of {size} bytes", at=at,
-                               fix=_DAMAGED)
+            raise self._refuse(
+                f"{count} records do not fit in a directory of {size} bytes", at=at, fix=_DAMAGED
+            )
         data = self.source.read(at, size)
         found: list[Record] = []
         seen: set[bytes] = set()
         position = 0
         for _ in range(count):
             if position + _CENTRAL.size > size:
-                raise self._refuse("the zip directory is cut short", at=at + position,
-                                   fix=_DAMAGED)
-            (magic, _, _, flags, method, _, _, crc, compressed, full, name_size, extra_size,
-             comment_size, disk, _, _, header_at) = _CENTRAL.unpack_from(data, position)
+                raise self._refuse("the zip directory is cut short", at=at + position, fix=_DAMAGED)
+            (
+                magic,
+                _,
+                _,
+                flags,
+                method,
+                _,
+                _,
+                crc,
+                compressed,
+                full,
+                name_size,
+                extra_size,
+                comment_size,
+                disk,
+                _,
+                _,
+                header_at,
+            ) = _CENTRAL.unpack_from(data, position)
             if magic != _CENTRAL_MAGIC:
                 raise self._refuse("the zip directory is damaged", at=at + position, fix=_DAMAGED)
             name_at = position + _CENTRAL.size
             extra_at = name_at + name_size
             following = extra_at + extra_size + comment_size
             if following > size:
-                raise self._refuse("the zip directory is cut short", at=at + position,
-                                   fix=_DAMAGED)
+                raise self._refuse("the zip directory is cut short", at=at + position, fix=_DAMAGED)
             raw_name = data[name_at:extra_at]
             if _SATURATED32 in (compressed, full, header_at):
                 full, compressed, header_at = self._zip64_sizes(
@@ -274,8 +292,9 @@ class Container:
             if flags & _ENCRYPTED:
                 raise self._refuse("an encrypted record", record, fix="Decrypt the file first.")
             if method not in (_STORED, _DEFLATED):
-                raise self._refuse(f"compression method {method}", record,
-                                   fix="Only STORED and DEFLATE are read.")
+                raise self._refuse(
+                    f"compression method {method}", record, fix="Only STORED and DEFLATE are read."
+                )
             if method == _STORED and compressed != full:
                 raise self._refuse(
                     f"a stored record of {full} bytes that takes {compressed}", record, fix=_DAMAGED
@@ -285,8 +304,11 @@ class Container:
             found.append(record)
             position = following
         if position != size:
-            raise self._refuse(f"{size - position} bytes after the zip directory's last entry",
-                               at=at + position, fix=_ODD)
+            raise self._refuse(
+                f"{size - position} bytes after the zip directory's last entry",
+                at=at + position,
+                fix=_ODD,
+            )
         if not found:
             raise self._refuse("a zip file without records", fix=_DAMAGED)
         return found
@@ -346,22 +368,32 @@ class Container:
             if at + _LOCAL.size > directory_at:
                 raise self._refuse("a record beyond the zip directory", record, fix=_DAMAGED)
             head = source.read(at, min(_LOCAL.size + len(record.raw_name), directory_at - at))
-            (magic, _, flags, method, _, _, crc, compressed, full, name_size, extra_size
-             ) = _LOCAL.unpack_from(head)
+            (magic, _, flags, method, _, _, crc, compressed, full, name_size, extra_size) = (
+                _LOCAL.unpack_from(head)
+            )
             if magic != LOCAL_MAGIC:
-                raise self._refuse(f"no record header at byte {at} of the file", record,
-                                   fix=_DAMAGED)
-            if (name_size != len(record.raw_name) or head[_LOCAL.size :] != record.raw_name
-                    or method != record.method or (flags ^ record.flags) & ~0x800):
-                raise self._refuse("a record's own header and the directory disagree", record,
-                                   fix=_ODD)
+                raise self._refuse(
+                    f"no record header at byte {at} of the file", record, fix=_DAMAGED
+                )
+            if (
+                name_size != len(record.raw_name)
+                or head[_LOCAL.size :] != record.raw_name
+                or method != record.method
+                or (flags ^ record.flags) & ~0x800
+            ):
+                raise self._refuse(
+                    "a record's own header and the directory disagree", record, fix=_ODD
+                )
             if not flags & _HAS_DESCRIPTOR:
                 for own, listed in (
-                    (crc, record.crc), (compressed, record.compressed), (full, record.size)
+                    (crc, record.crc),
+                    (compressed, record.compressed),
+                    (full, record.size),
                 ):
                     if own not in (listed, _SATURATED32):
-                        raise self._refuse("a record's own header and the directory disagree",
-                                           record, fix=_ODD)
+                        raise self._refuse(
+                            "a record's own header and the directory disagree", record, fix=_ODD
+                        )
             record.data_offset = at + _LOCAL.size + name_size + extra_size
             previous_end = record.data_offset + record.compressed
             if previous_end > directory_at:
@@ -402,8 +434,9 @@ class Container:
         except zlib.error as error:
             raise self._refuse(f"cannot be inflated ({error})", record, fix=_DAMAGED) from error
         if done != record.size or not engine.eof or taken != record.compressed:
-            raise self._refuse(f"inflates to {done} bytes, {record.size} expected", record,
-                               fix=_DAMAGED)
+            raise self._refuse(
+                f"inflates to {done} bytes, {record.size} expected", record, fix=_DAMAGED
+            )
         if verify:
             self._check_crc(record, crc)
 

@@ -47,9 +47,7 @@ NAMED_DTYPES = frozenset(DTYPES) | {
     f"{sign}int{bits}" for sign in ("u", "") for bits in range(1, 8)
 }
 
-FLOATING = frozenset(
-    name for name in DTYPES if name.startswith(("float", "bfloat", "complex"))
-)
+FLOATING = frozenset(name for name in DTYPES if name.startswith(("float", "bfloat", "complex")))
 
 QUANTISED = frozenset(name for name in DTYPES if name.startswith(("qint", "quint")))
 

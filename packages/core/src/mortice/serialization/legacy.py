@@ -62,7 +62,12 @@ def open_legacy(
             raise u.refuse(f"storage {ref.key!r} of {ref.nbytes} bytes in a file of {source.size}")
 
     data = Unpickler(
-        pickles, names, made.persistent(check_size), _place(made, at), limits, start=at,
+        pickles,
+        names,
+        made.persistent(check_size),
+        _place(made, at),
+        limits,
+        start=at,
         encoding=encoding,
     )
     made.set_data(data)
@@ -83,9 +88,7 @@ def _plain(made: Checkpoint, pickles: Any, at: int, what: str) -> tuple[Any, int
 
 def _place(made: Checkpoint, start: int) -> Any:
     def place(problem: str, offset: int, fix: str) -> CheckpointError:
-        return CheckpointError(
-            problem, path=made.source.path, file_offset=start + offset, fix=fix
-        )
+        return CheckpointError(problem, path=made.source.path, file_offset=start + offset, fix=fix)
 
     return place
 
@@ -155,5 +158,3 @@ def _not_a_checkpoint(made: Checkpoint, head: bytes) -> CheckpointError:
         f"not a checkpoint: it begins with {head[:8]!r}",
         "A checkpoint is a zip file by torch.save or mortice.save, or its legacy form.",
     )
-
-

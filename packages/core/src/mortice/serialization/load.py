@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from mortice.errors import CheckpointError, InvalidValue
-from mortice.serialization import bounds
-from mortice.serialization import options
+from mortice.serialization import bounds, options
 from mortice.serialization.materialize import Materializer
 from mortice.serialization.reader import Checkpoint, open_checkpoint
 from mortice.serialization.source import Source
@@ -44,7 +43,9 @@ def load(
         verify: check the checksums of the data; by default when it is read anyway, so not of data
             that is mapped.
         limits: bounds to raise, by name (`mortice.serialization.limits`).
-        encoding: how byte strings from Python 2 are decoded ("utf-8"; "bytes" leaves them).
+        pickle_module: with weights_only=False, the module to unpickle with instead of pickle.
+        pickle_load_args: ``encoding``: how byte strings from Python 2 are decoded ("utf-8"; "bytes"
+            leaves them).
 
     Raises:
         CheckpointError: the file is damaged, unsafe or not understood; says where in it.
@@ -100,9 +101,7 @@ def load(
         source.close()
 
 
-def materialize(
-    checkpoint: Checkpoint, map_location: Any, *, mapped: bool, verify: bool
-) -> Any:
+def materialize(checkpoint: Checkpoint, map_location: Any, *, mapped: bool, verify: bool) -> Any:
     """The objects of an opened checkpoint."""
     from mortice.serialization.tensors import TensorFactory, from_buffer, meta_storage
 

@@ -267,8 +267,9 @@ class Materializer:
 
     def _target(self, name: Global, at: int) -> Any:
         if name.target is UNSET:
-            raise self.checkpoint.at(at, f"{name.name} is not among the safe globals",
-                                     safe.paste_hint(name.name))
+            raise self.checkpoint.at(
+                at, f"{name.name} is not among the safe globals", safe.paste_hint(name.name)
+            )
         return name.target
 
     def _call(self, call: Call) -> Any:

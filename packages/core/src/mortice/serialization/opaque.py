@@ -124,8 +124,10 @@ class SparseTensor(StorageOnly):
             major = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
             rows, columns = (others, major) if by_column else (major, others)
             for row, column, value in zip(rows, columns, stored, strict=True):
-                place = (slice(row * tall, (row + 1) * tall),
-                         slice(column * wide, (column + 1) * wide))
+                place = (
+                    slice(row * tall, (row + 1) * tall),
+                    slice(column * wide, (column + 1) * wide),
+                )
                 dense[(*batch, *place)] = value
 
     def __repr__(self) -> str:
@@ -227,5 +229,3 @@ class NestedTensor(StorageOnly):
 
     def __repr__(self) -> str:
         return f"NestedTensor(of {self.parts[1].shape[0]}, dtype={self.dtype!r})"
-
-

@@ -365,9 +365,7 @@ class Pickler:
             self._save(args)
             self._out += b"R"
 
-    def _fill(
-        self, items: Iterable[Any] | None, pairs: Iterable[tuple[Any, Any]] | None
-    ) -> None:
+    def _fill(self, items: Iterable[Any] | None, pairs: Iterable[tuple[Any, Any]] | None) -> None:
         if items is not None:
             rest = list(items)
             for start in range(0, len(rest), _BATCH):
@@ -391,7 +389,12 @@ def _tensor(spec: TensorSpec) -> tuple[Name, tuple[Any, ...]]:
     if spec.storage is None:
         return _REBUILD_META, (Constant("dtype", spec.dtype), size, stride, spec.requires_grad)
     args: tuple[Any, ...] = (
-        spec.storage, spec.offset, size, stride, spec.requires_grad, OrderedDict(),
+        spec.storage,
+        spec.offset,
+        size,
+        stride,
+        spec.requires_grad,
+        OrderedDict(),
     )
     typed = spec.storage.typed and bool(formats.DTYPES[spec.dtype][2])
     if not typed:
@@ -428,14 +431,22 @@ def _quantised(spec: QuantisedSpec) -> tuple[Name, tuple[Any, ...]]:
     if spec.axis is not None:
         params += (spec.axis,)
     return _REBUILD_QUANTISED, (
-        data.storage, data.offset, tuple(data.size), tuple(data.stride), params, False,
+        data.storage,
+        data.offset,
+        tuple(data.size),
+        tuple(data.stride),
+        params,
+        False,
         OrderedDict(),
     )
 
 
 def _moved(spec: MovedSpec) -> tuple[Name, tuple[Any, ...]]:
     return _REBUILD_MOVED, (
-        spec.data, Constant("dtype", spec.dtype), spec.location, spec.requires_grad
+        spec.data,
+        Constant("dtype", spec.dtype),
+        spec.location,
+        spec.requires_grad,
     )
 
 

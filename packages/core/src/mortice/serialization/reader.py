@@ -12,8 +12,8 @@ from typing import Any
 
 from mortice.errors import CheckpointError
 from mortice.serialization import formats
-from mortice.serialization.container import LOCAL_MAGIC, Container
 from mortice.serialization.bounds import Limits
+from mortice.serialization.container import LOCAL_MAGIC, Container
 from mortice.serialization.rebuild import Names, location
 from mortice.serialization.source import Source
 from mortice.serialization.specs import Call, Global, StorageClass, StorageRef
@@ -25,9 +25,19 @@ _SMALL_RECORD = 1024
 
 # Names that may stand as values: classes whose only harm is to be called, which nobody does.
 VALUE_CLASSES = frozenset(
-    ("collections.OrderedDict", "collections.Counter", "builtins.set", "builtins.frozenset",
-     "builtins.bytes", "builtins.bytearray", "builtins.complex", "torch.Tensor", "torch.Size",
-     "torch.device", "torch.nn.parameter.Parameter")
+    (
+        "collections.OrderedDict",
+        "collections.Counter",
+        "builtins.set",
+        "builtins.frozenset",
+        "builtins.bytes",
+        "builtins.bytearray",
+        "builtins.complex",
+        "torch.Tensor",
+        "torch.Size",
+        "torch.device",
+        "torch.nn.parameter.Parameter",
+    )
 )
 
 
@@ -38,8 +48,17 @@ class Checkpoint:
     """
 
     __slots__ = (
-        "_records", "big", "calls", "container", "format", "limits", "names", "opcodes", "root",
-        "source", "storages",
+        "_records",
+        "big",
+        "calls",
+        "container",
+        "format",
+        "limits",
+        "names",
+        "opcodes",
+        "root",
+        "source",
+        "storages",
     )
 
     def __init__(self, source: Source, limits: Limits, names: Names, format_: str) -> None:
@@ -107,13 +126,20 @@ class Checkpoint:
         return handler
 
     def _storage(self, u: Unpickler, pid: Any) -> StorageRef:
-        if type(pid) is not tuple or len(pid) not in (5, 6) or pid[0] not in ("storage", b"storage"):
-            raise u.refuse(f"the persistent id {describe(pid)} is no ('storage', class, key, "
-                           "location, size)")
+        if (
+            type(pid) is not tuple
+            or len(pid) not in (5, 6)
+            or pid[0] not in ("storage", b"storage")
+        ):
+            raise u.refuse(
+                f"the persistent id {describe(pid)} is no ('storage', class, key, location, size)"
+            )
         _, cls, key, where, numel = pid[:5]
         if len(pid) == 6 and pid[5] is not None:
-            raise u.refuse("a view of a storage, as files before 2017 had them",
-                           "Load it with PyTorch and save it again.")
+            raise u.refuse(
+                "a view of a storage, as files before 2017 had them",
+                "Load it with PyTorch and save it again.",
+            )
         if type(cls) is not StorageClass:
             raise u.refuse(f"a storage whose class is {describe(cls)}")
         if type(key) is bytes and key.isascii():
@@ -122,11 +148,17 @@ class Checkpoint:
             shown = repr(key[:80]) if type(key) is str else describe(key)
             raise u.refuse(f"the storage key {shown} is not plain letters and digits")
         if type(numel) is not int or not 0 <= numel < 1 << 62:
-            raise u.refuse(f"a storage of {numel if type(numel) is int else describe(numel)} "
-                           "elements")
+            raise u.refuse(
+                f"a storage of {numel if type(numel) is int else describe(numel)} elements"
+            )
         unit = formats.DTYPES[cls.dtype][1] if cls.typed else 0
         return StorageRef(
-            key, cls.dtype, location(u, where), numel * cls.itemsize, cls.typed, unit,
+            key,
+            cls.dtype,
+            location(u, where),
+            numel * cls.itemsize,
+            cls.typed,
+            unit,
             u.at - u.start,
         )
 
@@ -186,24 +218,31 @@ def _open_zip(
         )
     version = container.read("version", _SMALL_RECORD, verify).strip()
     if not version.isdigit() or not 1 <= int(version[:9]) <= 10:
-        raise made.refuse(f"the version {version[:20]!r} is not one of 1 to 10", record="version",
-                          fix="It comes from a newer PyTorch, or is damaged.")
+        raise made.refuse(
+            f"the version {version[:20]!r} is not one of 1 to 10",
+            record="version",
+            fix="It comes from a newer PyTorch, or is damaged.",
+        )
     made.big = default_big
     if "byteorder" in container:
         order = container.read("byteorder", _SMALL_RECORD, verify)
         if order not in (b"little", b"big"):
-            raise made.refuse(f"the byte order {order[:20]!r} is neither little nor big",
-                              record="byteorder")
+            raise made.refuse(
+                f"the byte order {order[:20]!r} is neither little nor big", record="byteorder"
+            )
         made.big = order == b"big"
 
     def check_size(u: Unpickler, ref: StorageRef) -> None:
         record = container.records.get(f"data/{ref.key}")
         if record is None:
-            raise u.refuse(f"there is no record 'data/{ref.key}' for a storage",
-                           "The file is incomplete; copy or download it again.")
+            raise u.refuse(
+                f"there is no record 'data/{ref.key}' for a storage",
+                "The file is incomplete; copy or download it again.",
+            )
         if record.size != ref.nbytes:
-            raise u.refuse(f"storage {ref.key!r} is given as {ref.nbytes} bytes, its record has "
-                           f"{record.size}")
+            raise u.refuse(
+                f"storage {ref.key!r} is given as {ref.nbytes} bytes, its record has {record.size}"
+            )
         container.inflated_size(record)
 
     data = container.read("data.pkl", limits.pickle_bytes, verify)

@@ -70,8 +70,10 @@ def _dims(u: Unpickler, what: str, value: Any) -> tuple[int, ...]:
         raise u.refuse(f"{what} of {len(value)} dimensions", hint("dims"))
     for item in value:
         if type(item) is not int or not 0 <= item <= INT64_MAX:
-            raise u.refuse(f"{what} holds {item if type(item) is int else describe(item)}; each is "
-                           f"a whole number from 0 to {INT64_MAX}")
+            raise u.refuse(
+                f"{what} holds {item if type(item) is int else describe(item)}; each is "
+                f"a whole number from 0 to {INT64_MAX}"
+            )
     return tuple(value)
 
 
@@ -355,9 +357,13 @@ def _rebuild_nested(u: Unpickler, args: tuple[Any, ...]) -> NestedSpec:
     for part in parts[1:]:
         if part.dtype != "int64":
             raise u.refuse(f"a nested tensor's sizes in {part.dtype}; int64 expected")
-    if (len(buffer.size) != 1 or len(offsets.size) != 1 or sizes.size != strides.size
-            or (sizes.size and sizes.size[0] != offsets.size[0])
-            or len(sizes.size) > 2):
+    if (
+        len(buffer.size) != 1
+        or len(offsets.size) != 1
+        or sizes.size != strides.size
+        or (sizes.size and sizes.size[0] != offsets.size[0])
+        or len(sizes.size) > 2
+    ):
         raise u.refuse("a nested tensor whose parts do not fit each other")
     return NestedSpec(parts, u.at - u.start)
 
@@ -397,8 +403,9 @@ def _device(u: Unpickler, args: tuple[Any, ...]) -> DeviceSpec:
         return DeviceSpec(match[1], None if match[2] is None else int(match[2]))
     if _DEVICE_TYPE.match(text) is None:
         raise u.refuse(f"{text[:80]!r} names no type of device")
-    return DeviceSpec(text, None if args[1] is None else _whole(u, "a device's index", args[1],
-                                                                99_999))
+    return DeviceSpec(
+        text, None if args[1] is None else _whole(u, "a device's index", args[1], 99_999)
+    )
 
 
 def _encode(u: Unpickler, args: tuple[Any, ...]) -> bytes:
@@ -610,8 +617,9 @@ class Names:
             )
         if full in _KNOWN_NOT_MADE:
             raise u.refuse(f"{full} is not supported", f"It is {_KNOWN_NOT_MADE[full]}.")
-        raise u.refuse(f"the file wants {full}, which is not among the safe globals",
-                       safe.paste_hint(full))
+        raise u.refuse(
+            f"the file wants {full}, which is not among the safe globals", safe.paste_hint(full)
+        )
 
 
 __all__ = ["CONSTANTS", "RULES", "STORAGES", "Call", "Names", "check_extent", "location"]

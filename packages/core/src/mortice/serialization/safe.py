@@ -100,8 +100,7 @@ def paste_hint(full: str) -> str:
     if not module or module == "builtins":
         return f"If you trust the file: mortice.serialization.add_safe_globals([{name}])."
     return (
-        f"If you trust the file: import {module}; "
-        f"mortice.serialization.add_safe_globals([{full}])."
+        f"If you trust the file: import {module}; mortice.serialization.add_safe_globals([{full}])."
     )
 
 

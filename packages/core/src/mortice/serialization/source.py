@@ -22,7 +22,17 @@ _SMALL = 1 << 16
 class Source:
     """Bytes ``[0, size)`` of a path or file object. ``path`` is for messages, None if unknown."""
 
-    __slots__ = ("_file", "_finished", "_owned", "_start", "_window", "_window_at", "path", "real_path", "size")
+    __slots__ = (
+        "_file",
+        "_finished",
+        "_owned",
+        "_start",
+        "_window",
+        "_window_at",
+        "path",
+        "real_path",
+        "size",
+    )
 
     def __init__(self, f: Any) -> None:
         self._window = b""
@@ -82,7 +92,7 @@ class Source:
         length = len(view)
         if length <= _SMALL:
             start = offset - self._window_at
-            if not (0 <= start and start + length <= len(self._window)):
+            if not (start >= 0 and start + length <= len(self._window)):
                 self._fill_window(offset)
                 start = 0
             part = self._window[start : start + length]
@@ -108,7 +118,7 @@ class Source:
         """``length`` bytes at ``offset``. Raises CheckpointError where the file ends early."""
         if length <= _SMALL:
             start = offset - self._window_at
-            if not (0 <= start and start + length <= len(self._window)):
+            if not (start >= 0 and start + length <= len(self._window)):
                 self._fill_window(offset)
                 start = 0
             part = self._window[start : start + length]

@@ -93,6 +93,8 @@ class DeviceSpec(Spec):
 
 
 class SizeSpec(Spec):
+    """The sizes of a tensor, as a value."""
+
     __slots__ = ("dims",)
 
     kind = "size"
@@ -126,7 +128,15 @@ class TensorSpec(Spec):
     """A strided tensor over a storage, or over none (meta). Sizes, strides, offset in elements."""
 
     __slots__ = (
-        "at", "conj", "dtype", "neg", "offset", "requires_grad", "size", "storage", "stride"
+        "at",
+        "conj",
+        "dtype",
+        "neg",
+        "offset",
+        "requires_grad",
+        "size",
+        "storage",
+        "stride",
     )
 
     kind = "tensor"
@@ -154,6 +164,8 @@ class TensorSpec(Spec):
 
 
 class ParameterSpec(Spec):
+    """A Parameter over another tensor; ``state`` holds its attributes."""
+
     __slots__ = ("data", "requires_grad", "state")
 
     kind = "parameter"

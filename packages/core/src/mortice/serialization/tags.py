@@ -42,7 +42,7 @@ def register_package(priority: int, tagger: Tagger, deserializer: Deserializer) 
 
 def location_tag(storage: Any) -> str:
     """The location under which a storage is saved. Raises InvalidValue if nobody names one."""
-    for _, _, tagger, _ in list(_registry):
+    for _, _, tagger, _ in _registry:
         location = tagger(storage)
         if location is not None:
             return location
@@ -57,7 +57,7 @@ def location_tag(storage: Any) -> str:
 
 def default_restore_location(storage: Any, location: str) -> Any:
     """``storage`` where ``location`` says. Raises CheckpointError if nobody knows the location."""
-    for _, _, _, deserializer in list(_registry):
+    for _, _, _, deserializer in _registry:
         placed = deserializer(storage, location)
         if placed is not None:
             return placed

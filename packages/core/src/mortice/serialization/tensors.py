@@ -119,7 +119,7 @@ class TensorFactory:
 
     def __init__(self, place: Any) -> None:
         self._place = place
-        self._parameter: type | None | bool = False
+        self._parameter: type | bool | None = False
 
     def storage(self, buffer: np.ndarray | None, ref: StorageRef) -> Storage:
         return self._place(buffer, ref)

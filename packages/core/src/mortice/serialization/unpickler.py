@@ -109,9 +109,7 @@ class Unpickler:
                 count += 1
                 position = _HANDLERS[opcode](self, position + 1)
         except IndexError:
-            raise self.refuse(
-                "an opcode needs more than the stack or the file holds"
-            ) from None
+            raise self.refuse("an opcode needs more than the stack or the file holds") from None
         except struct.error:
             raise self.refuse("the pickle ends inside an opcode") from None
         self.opcodes = count
@@ -381,9 +379,7 @@ def _dict(u: Unpickler) -> dict[Any, Any]:
     target = u.stack[-1]
     kind = type(target)
     if kind is not dict and kind is not OrderedDict and kind is not Counter:
-        raise u.refuse(
-            f"SETITEM on {describe(target)}; only dict, OrderedDict and Counter take it"
-        )
+        raise u.refuse(f"SETITEM on {describe(target)}; only dict, OrderedDict and Counter take it")
     return target
 
 

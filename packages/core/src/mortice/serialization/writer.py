@@ -105,12 +105,16 @@ class ZipWriter:
             self._write(self._central(entry))
         size, count = self._at - start, len(self._entries)
         end64 = self._at
-        self._write(_END64.pack(b"PK\x06\x06", _END64.size - 12, _MADE_BY, 45, 0, 0, count, count,
-                                size, start))
+        self._write(
+            _END64.pack(
+                b"PK\x06\x06", _END64.size - 12, _MADE_BY, 45, 0, 0, count, count, size, start
+            )
+        )
         self._write(_LOCATOR.pack(b"PK\x06\x07", 0, end64, 1))
         short = min(count, _FULL16)
-        self._write(_END.pack(b"PK\x05\x06", 0, 0, short, short, min(size, _FULL32),
-                              min(start, _FULL32), 0))
+        self._write(
+            _END.pack(b"PK\x05\x06", 0, 0, short, short, min(size, _FULL32), min(start, _FULL32), 0)
+        )
 
     def _write(self, data: bytes | memoryview) -> None:
         self._file.write(data)
@@ -128,8 +132,11 @@ class ZipWriter:
         start = entry.offset + _LOCAL.size + len(name) + len(extra) + 4
         padding = -start % self._alignment
         extra += struct.pack("<2sH", b"FB", padding) + b"Z" * padding
-        return _LOCAL.pack(b"PK\x03\x04", 0, _FLAGS, 0, 0, 0, 0, 0, 0, len(name),
-                           len(extra)) + name + extra
+        return (
+            _LOCAL.pack(b"PK\x03\x04", 0, _FLAGS, 0, 0, 0, 0, 0, 0, len(name), len(extra))
+            + name
+            + extra
+        )
 
     def _central(self, entry: _Entry) -> bytes:
         values = b""
@@ -141,10 +148,29 @@ class ZipWriter:
             values += struct.pack("<Q", offset)
             offset = _FULL32
         extra = struct.pack("<HH", 1, len(values)) + values if values else b""
-        return _CENTRAL.pack(
-            b"PK\x01\x02", 0, 0, _FLAGS, 0, 0, 0, entry.crc, size, size, len(entry.name),
-            len(extra), 0, 0, 0, 0, offset,
-        ) + entry.name + extra
+        return (
+            _CENTRAL.pack(
+                b"PK\x01\x02",
+                0,
+                0,
+                _FLAGS,
+                0,
+                0,
+                0,
+                entry.crc,
+                size,
+                size,
+                len(entry.name),
+                len(extra),
+                0,
+                0,
+                0,
+                0,
+                offset,
+            )
+            + entry.name
+            + extra
+        )
 
     def _identity(self) -> bytes:
         """Forty digits that follow from names, sizes and checksums: equal data, equal id."""
