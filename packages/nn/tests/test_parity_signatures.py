@@ -15,9 +15,18 @@ FREE_FORM = {"RNN", "LSTM", "GRU", "RNNBase"}
 MODULES = sorted(
     name
     for name in nn.__all__
-    if isinstance(getattr(nn, name), type) and hasattr(torch.nn, name) and name not in FREE_FORM
+    if isinstance(getattr(nn, name), type)
+    and hasattr(torch.nn, name)
+    and issubclass(getattr(nn, name), nn.Module)
+    and name not in FREE_FORM
 )
-FUNCTIONS = sorted(name for name in nn.functional.__all__ if hasattr(torch.nn.functional, name))
+# There a dispatcher on return_indices with *args and **kwargs stands in front.
+BOOLEAN_DISPATCH = {f"{kind}max_pool{n}d" for kind in ("", "adaptive_") for n in (1, 2, 3)}
+FUNCTIONS = sorted(
+    name
+    for name in nn.functional.__all__
+    if hasattr(torch.nn.functional, name) and name not in BOOLEAN_DISPATCH
+)
 INITS = sorted(name for name in dir(nn.init) if name.endswith("_") and not name.startswith("_"))
 UTILS = [name for name in nn.utils.__all__ if name != "rnn"]
 

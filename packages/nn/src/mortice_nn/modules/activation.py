@@ -80,9 +80,20 @@ class Hardtanh(Module):
     """x clamped to [min_val, max_val]."""
 
     def __init__(
-        self, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False
+        self,
+        min_val: float = -1.0,
+        max_val: float = 1.0,
+        inplace: bool = False,
+        min_value: float | None = None,
+        max_value: float | None = None,
     ) -> None:
         super().__init__()
+        if min_value is not None or max_value is not None:
+            import warnings
+
+            warnings.warn("Hardtanh: write min_val and max_val", FutureWarning, stacklevel=2)
+            min_val = min_val if min_value is None else min_value
+            max_val = max_val if max_value is None else max_value
         if not min_val < max_val:
             raise InvalidValue(f"Hardtanh: max_val {max_val} must be larger than min_val {min_val}")
         self.min_val = min_val

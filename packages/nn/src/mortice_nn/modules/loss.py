@@ -9,6 +9,7 @@ from mortice import Tensor
 from mortice.errors import InvalidValue
 from mortice_nn import functional as F
 from mortice_nn.functional.loss import legacy_reduction
+from mortice_nn.modules.distance import PairwiseDistance
 from mortice_nn.modules.module import Module
 
 
@@ -237,8 +238,14 @@ class _MarginLoss(_Loss):
 class HingeEmbeddingLoss(_MarginLoss):
     """x where y = 1, max(0, margin - x) where y = -1."""
 
-    def __init__(self, margin: float = 1.0, *args: Any, **kwargs: Any) -> None:
-        super().__init__(margin, *args, **kwargs)
+    def __init__(
+        self,
+        margin: float = 1.0,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__(margin, size_average, reduce, reduction)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return F.hinge_embedding_loss(
@@ -249,8 +256,14 @@ class HingeEmbeddingLoss(_MarginLoss):
 class CosineEmbeddingLoss(_MarginLoss):
     """1 - cos where y = 1, max(0, cos - margin) where y = -1."""
 
-    def __init__(self, margin: float = 0.0, *args: Any, **kwargs: Any) -> None:
-        super().__init__(margin, *args, **kwargs)
+    def __init__(
+        self,
+        margin: float = 0.0,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__(margin, size_average, reduce, reduction)
 
     def forward(self, input1: Tensor, input2: Tensor, target: Tensor) -> Tensor:
         return F.cosine_embedding_loss(
@@ -261,8 +274,14 @@ class CosineEmbeddingLoss(_MarginLoss):
 class MarginRankingLoss(_MarginLoss):
     """max(0, -y (x1 - x2) + margin)."""
 
-    def __init__(self, margin: float = 0.0, *args: Any, **kwargs: Any) -> None:
-        super().__init__(margin, *args, **kwargs)
+    def __init__(
+        self,
+        margin: float = 0.0,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__(margin, size_average, reduce, reduction)
 
     def forward(self, input1: Tensor, input2: Tensor, target: Tensor) -> Tensor:
         return F.margin_ranking_loss(
@@ -362,7 +381,9 @@ class TripletMarginWithDistanceLoss(_MarginLoss):
         if margin <= 0:
             raise InvalidValue(f"expected margin to be greater than 0, got {margin}")
         super().__init__(margin, reduction=reduction)
-        self.distance_function = distance_function
+        self.distance_function = (
+            PairwiseDistance() if distance_function is None else distance_function
+        )
         self.swap = swap
 
     def forward(self, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
