@@ -268,7 +268,7 @@ def _asked(entry: Entry, target: Any) -> Any:
     hook = entry.group.hook
     assert hook is not None
     if not hasattr(target, hook):
-        raise _Unfit(f"{entry.value or target!r} has no function {hook}(name)")
+        raise _Unfit(f"{entry.value or repr(target)} has no function {hook}(name)")
     if not _has_hook(target, hook):
         raise _Unfit(f"its {hook} is not marked; put @mortice.backend.hookimpl before it")
     provider = _register(entry, target)
