@@ -56,7 +56,9 @@ class Site:
             (folder / file).write_text(textwrap.dedent(source))
             files.append(file)
         if manifest is not None:
-            where = info / manifest_at if not manifest_at.startswith("/") else folder / manifest_at[1:]
+            where = (
+                info / manifest_at if not manifest_at.startswith("/") else folder / manifest_at[1:]
+            )
             where.parent.mkdir(parents=True, exist_ok=True)
             where.write_text(textwrap.dedent(manifest))
             files.append(where.relative_to(folder).as_posix())

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from types import ModuleType
@@ -73,7 +73,7 @@ def origin(name: str) -> str:
 
 
 @contextmanager
-def override(**values: Any) -> Iterator[None]:
+def override(**values: Any) -> Generator[None, None, None]:
     """Set knobs for a block of code, in this thread or asyncio task only.
 
     ``with config.override(fallback="error"): ...``
@@ -147,11 +147,11 @@ def _narrowed(knob: Knob, value: Any, where: str) -> tuple[Any, str]:
 def _config_files() -> list[tuple[str, dict[str, Any]]]:
     global _files
     if _files is None:
-        files: list[tuple[str, dict[str, Any]]] = []
-        for path in (paths.user_config_file(), paths.system_config_file()):
-            if path is not None and os.path.isfile(path):
-                files.append((path, _table_of(path, _read(path))))
-        _files = files
+        _files = [
+            (path, _table_of(path, _read(path)))
+            for path in (paths.user_config_file(), paths.system_config_file())
+            if path is not None and os.path.isfile(path)
+        ]
     return _files
 
 
@@ -203,8 +203,7 @@ def _refuse_misspelt_variables() -> None:
         close = difflib.get_close_matches(stem, KNOBS, n=1, cutoff=0.8)
         if close:
             raise ConfigError(
-                f"the environment variable {name} is not known. "
-                f"Did you mean {KNOBS[close[0]].env}?"
+                f"the environment variable {name} is not known. Did you mean {KNOBS[close[0]].env}?"
             )
 
 

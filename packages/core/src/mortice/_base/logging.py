@@ -58,7 +58,7 @@ def configure() -> None:
     for name in LOGGERS:
         level = levels.get(name, levels.get("all"))
         # a logger that was not asked for must not print what the handler would let through
-        number = logging.getLevelName(level.upper()) if level else logging.WARNING
+        number = getattr(logging, level.upper()) if level else logging.WARNING
         logging.getLogger(f"mortice.{name}").setLevel(number)
 
 

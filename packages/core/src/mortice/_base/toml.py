@@ -13,7 +13,8 @@ def parse(data: bytes, origin: str) -> dict[str, Any]:
     if sys.version_info >= (3, 11):
         import tomllib
     else:
-        import tomli as tomllib  # a dependency of core on Python 3.10 only
+        # a dependency of core on Python 3.10 only
+        import tomli as tomllib  # pyright: ignore[reportMissingImports]
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

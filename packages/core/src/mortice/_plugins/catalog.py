@@ -96,12 +96,10 @@ def _installed(refresh: bool) -> list[Entry]:
 # -- registration without a distribution --------------------------------------------------------
 
 
-def register(
-    group: Group, name: str, target: Any, row: dict[str, Any], *, replace: bool
-) -> Entry:
+def register(group: Group, name: str, target: Any, row: dict[str, Any], *, replace: bool) -> Entry:
     """Add an entry to this process; see ``mortice.plugins.register``."""
     value = target if isinstance(target, str) else ""
-    if value and parse_value(value) is None:
+    if isinstance(target, str) and parse_value(value) is None:
         raise RegistrationError(f"{value!r} is not of the form module[:object].")
     if not name or name != name.strip():
         raise RegistrationError(f"{name!r} is no usable name for a {group.what}.")
@@ -131,9 +129,5 @@ def unregister(group: Group, name: str) -> Entry:
         entry = _registered.pop((group.name, name), None)
     if entry is None:
         hint = nearest(name, registered(group))
-        raise RegistrationError(
-            f"no {group.what} {name!r} was registered in this process.{hint}"
-        )
+        raise RegistrationError(f"no {group.what} {name!r} was registered in this process.{hint}")
     return entry
-
-

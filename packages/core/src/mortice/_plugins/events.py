@@ -17,7 +17,8 @@ _warned: set[str] = set()
 
 def emit(event: str, **facts: Any) -> None:
     """Call ``mortice_<event>`` of every listener. A listener that raises is reported once, and
-    hurts nothing else."""
+    hurts nothing else.
+    """
     from . import catalog, manager
     from .groups import KINDS
 

@@ -41,7 +41,8 @@ class Attempt:
 
 class Provider:
     """What is registered with pluggy: one fresh object per entry, so that one module can serve
-    several names, and a hook can be called on one entry alone."""
+    several names, and a hook can be called on one entry alone.
+    """
 
     def __init__(self, entry: Entry, hooks: dict[str, Any]) -> None:
         self.entry = entry
@@ -57,11 +58,10 @@ _hooks: pluggy.PluginManager | None = None
 def load(group: str, name: str) -> Any:
     """What the entry ``name`` of ``group`` provides; raises the Plugin* error of its state."""
     row = group_of(group)
-    try:
-        return _ready[row.name, name]
-    except KeyError:
-        result = _ready[row.name, name] = _loaded(resolution.require(row, name))
-        return result
+    found = _ready.get((row.name, name))
+    if found is None:
+        found = _ready[row.name, name] = _loaded(resolution.require(row, name))
+    return found
 
 
 def load_entry(entry: Entry) -> Any:
@@ -76,7 +76,7 @@ def _loaded(entry: Entry) -> Any:
     record = _attempted(entry)
     if record.status is None or not record.status.usable:
         status = record.status or Status("broken", "its load was interrupted")
-        raise resolution.error_for(entry, status) from record.cause
+        raise resolution.error_for(entry, status)
     return record.result
 
 
@@ -92,6 +92,12 @@ def outcome(entry: Entry) -> Status | None:
     """The state that loading the entry in this process led to, or None."""
     record = _attempts.get(entry.key)
     return record.status if record else None
+
+
+def cause(entry: Entry) -> BaseException | None:
+    """What its load in this process raised, if it failed."""
+    record = _attempts.get(entry.key)
+    return record.cause if record else None
 
 
 def is_ready(entry: Entry) -> bool:
@@ -136,14 +142,12 @@ def _attempted(entry: Entry) -> Attempt:
             f"{entry.group.what} {entry.name!r} is used while it is being loaded: the code of "
             f"{entry.described()} asks for itself. Move that use out of its import and its hook."
         )
-    waited = record.lock.acquire(blocking=False) or (
-        not _inside_import() and record.lock.acquire()
-    )
+    waited = record.lock.acquire(blocking=False) or (not _inside_import() and record.lock.acquire())
     try:
         if record.status is None:
             record.running_in.add(me)
             try:
-                _load_once(entry, record)
+                _load_once(entry, record, waited=waited)
             finally:
                 record.running_in.discard(me)
     finally:
@@ -162,7 +166,7 @@ def _inside_import() -> bool:
     return False
 
 
-def _load_once(entry: Entry, record: Attempt) -> None:
+def _load_once(entry: Entry, record: Attempt, *, waited: bool) -> None:
     started = time.perf_counter()
     result, cause = None, None
     status = _needs(entry) or _probed_first(entry)
@@ -176,6 +180,9 @@ def _load_once(entry: Entry, record: Attempt) -> None:
             status, cause = _state_of(error, entry), error
     if record.status is not None:  # a thread that did not wait was here first
         return
+    if cause is not None and (not waited or type(cause).__name__ == "_DeadlockError"):
+        # Two threads import in a circle. That says nothing of the plug-in: the next use tries again.
+        raise resolution.error_for(entry, status) from cause
     record.seconds = time.perf_counter() - started
     record.result, record.cause, record.status = result, cause, status
     if status.usable:
@@ -283,9 +290,7 @@ def _register(entry: Entry, target: Any) -> Provider:
     trial = _new_manager()
     trial.register(target, "trial")
     trial.check_pending()
-    marked = {
-        name: getattr(target, name) for name in dir(target) if name.startswith("mortice_")
-    }
+    marked = {name: getattr(target, name) for name in dir(target) if name.startswith("mortice_")}
     provider = Provider(
         entry, {name: value for name, value in marked.items() if hasattr(value, "mortice_impl")}
     )

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from zlib import crc32
 
@@ -53,7 +53,7 @@ class Marker:
 
 
 @contextmanager
-def loading(entry: Entry) -> Iterator[Marker]:
+def loading(entry: Entry) -> Generator[Marker, None, None]:
     """Keep a marker for the time of the block."""
     marker = _make(entry)
     try:

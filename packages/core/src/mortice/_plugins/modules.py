@@ -84,6 +84,11 @@ class NamespaceLoader:
         module.__doc__ = f"Holds the plug-in modules under mortice.{name}."
 
 
+def _new_spec(fullname: str, loader: Any, origin: str | None = None) -> ModuleSpec:
+    # importlib.abc.Loader, which type checkers want here, is too slow to import for a base class
+    return ModuleSpec(fullname, loader, origin=origin, is_package=True)
+
+
 def _loader_of(module: str) -> Any:
     import importlib.util
 
@@ -99,7 +104,7 @@ def _spec_of_alias(fullname: str, target: str) -> ModuleSpec | None:
     if original is None:
         return None
     _targets[fullname] = target
-    spec = ModuleSpec(fullname, AliasLoader(target), origin=original.origin)
+    spec = _new_spec(fullname, AliasLoader(target), origin=original.origin)
     spec.submodule_search_locations = original.submodule_search_locations
     return spec
 
@@ -115,9 +120,9 @@ def _spec_of_entry(fullname: str) -> ModuleSpec | None:
     if found:
         if chosen is None:
             raise _import_error(fullname, resolution.error_for(found[0], statuses[found[0]]))
-        return ModuleSpec(fullname, EntryLoader(name), is_package=True)
+        return _new_spec(fullname, EntryLoader(name))
     if _is_parent(name):
-        return ModuleSpec(fullname, NamespaceLoader(), is_package=True)
+        return _new_spec(fullname, NamespaceLoader())
     hint = not_installed_hint("module", name)
     if hint:
         raise ModuleNotFoundError(f"No module named {fullname!r}.{hint}", name=fullname)

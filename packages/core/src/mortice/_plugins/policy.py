@@ -25,8 +25,7 @@ def selects(selector: str, entry: Entry) -> bool:
     It may be a distribution, an entry name or ``KIND:NAME``.
     """
     return selector in (entry.name, entry.selector, f"{entry.group.name}:{entry.name}") or (
-        entry.source == "installed"
-        and normalised(selector) == normalised(entry.distribution.name)
+        entry.source == "installed" and normalised(selector) == normalised(entry.distribution.name)
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 def run(job: dict[str, Any]) -> None:
     """Load the job's entry, write ``{state, reason, fix}`` to its result file, and end."""
     faulthandler.enable()
-    import mortice  # noqa: F401  what a plug-in may rely on being there
+    import mortice  # noqa: F401  # pyright: ignore[reportUnusedImport]  it may rely on it
 
     from . import catalog, manager
     from .groups import GROUPS

@@ -80,12 +80,16 @@ def not_found(group: Group, name: str) -> PluginNotFound:
 
 def error_for(entry: Entry, status: Status) -> PluginError:
     """The error that says why the entry cannot be used."""
+    from . import manager
+
     fix = status.fix or default_fix(entry, status.state)
-    return ERRORS[status.state](
+    error = ERRORS[status.state](
         f"{entry.group.what} {entry.name!r} cannot be used: {entry.described()} is "
         f"{'in ' if status.state == 'conflict' else ''}{status.state}: {status.reason}. "
         f"{fix.rstrip('.')}. `mortice why {entry.name}` tells more."
     )
+    error.__cause__ = manager.cause(entry)
+    return error
 
 
 def default_fix(entry: Entry, state: str) -> str:

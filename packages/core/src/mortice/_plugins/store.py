@@ -12,6 +12,7 @@ import sys
 from typing import Any
 
 from mortice._base import config, paths
+
 from .groups import GROUPS, HOOK_API_VERSION
 from .index import Directory, Found
 from .metadata import Distribution

@@ -42,14 +42,14 @@ def _run(check: Callable[[bool], Iterator[Finding]], load: bool) -> Iterator[Fin
 
 
 def _versions(load: bool) -> Iterator[Finding]:
-    import numpy
+    import numpy as np
 
     from mortice._version import __version__
 
     yield "ok", "mortice", f"{__version__} at {os.path.dirname(os.path.dirname(__file__))}"
     where = f"{platform.system()} {platform.machine()}"
     yield "ok", "python", f"{platform.python_version()} at {sys.executable or '?'}, {where}"
-    yield "ok", "numpy", numpy.__version__
+    yield "ok", "numpy", np.__version__
 
 
 def _configuration(load: bool) -> Iterator[Finding]:

@@ -23,9 +23,7 @@ def command(kind: str | None, json_: bool, all_: bool, refresh: bool, load: bool
     wrong = problems()
     if json_:
         told = [{"where": where, "what": what} for where, what in wrong]
-        output.as_json(
-            {"format": 1, "backends": [row._asdict() for row in rows], "problems": told}
-        )
+        output.as_json({"format": 1, "backends": [row._asdict() for row in rows], "problems": told})
         return
     if rows:
         output.table(

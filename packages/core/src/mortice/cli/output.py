@@ -23,6 +23,7 @@ def as_json(value: Any) -> None:
 
 
 def on_terminal() -> bool:
+    """Whether a person is looking."""
     return sys.stdout.isatty()
 
 

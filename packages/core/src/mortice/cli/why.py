@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from mortice.errors import PluginNotFound
 
 from . import output
+
+if TYPE_CHECKING:
+    from mortice._plugins.report import Backend, Decision
 
 
 @click.command("why", help="Show why NAME (an entry, KIND:NAME or a distribution) is as it is.")
@@ -44,10 +49,7 @@ def command(name: str, json_: bool, load: bool) -> None:
         raise SystemExit(1)
 
 
-def _print(one: object, row: object) -> None:
-    from mortice._plugins.report import Backend, Decision
-
-    assert isinstance(one, Decision) and isinstance(row, Backend)
+def _print(one: Decision, row: Backend) -> None:
     click.echo(f"{one.entry.selector}: {row.state}{', used' if one.chosen else ''}")
     width = max(len(check) for check, _ in one.steps)
     for check, said in one.steps:

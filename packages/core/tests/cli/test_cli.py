@@ -1,0 +1,219 @@
+"""The ``mortice`` command: on a terminal, in a pipe, as JSON; exit statuses."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture
+def shop(site: Any) -> Any:
+    """Some plug-ins in different states."""
+    site.device("good", manifest="hook_api = '>=1'\n[device.good]\nsummary = 'a fine device'")
+    site.device("old", manifest="hook_api = '<1'")
+    site.device("trial", manifest="hook_api = '>=1'\n[device.trial]\ntags = ['experimental']")
+    site.add(
+        "acme-cmd",
+        entries={"mortice.commands": {"shine": "acme_cmd:shine", "rust": "gone:gone"}},
+        modules={
+            "acme_cmd.py": """
+            import click
+            print("IMPORTED")
+            @click.command(help="Polish it.")
+            @click.option("--times", default=1)
+            def shine(times):
+                click.echo("shine " * times)
+            """
+        },
+        manifest="hook_api = '>=1'\n[command.shine]\nsummary = 'Polish it.'",
+    )
+    return site
+
+
+def test_list_in_a_pipe(shop: Any) -> None:
+    lines = shop.cli("list-backends", "--kind", "device").splitlines()
+    assert lines[0].split() == ["KIND", "NAME", "STATE", "FROM", "NOTE"]
+    rows = {line.split()[1]: line for line in lines[1:]}
+    assert "trial" not in rows
+    assert "\x1b" not in "".join(lines)
+    column = lines[0].index("STATE")
+    assert rows["good"][column:].startswith("not loaded")
+    assert rows["good"].endswith("acme-good 1.0  a fine device")
+    assert rows["old"][column:].startswith("incompatible")
+    assert rows["old"].endswith(
+        "it is made for hook API <1, and this mortice has 1; pip install --upgrade acme-old"
+    )
+    assert "trial" in shop.cli("list-backends", "--all")
+
+
+def test_list_as_json(shop: Any) -> None:
+    told = json.loads(shop.cli("list-backends", "--json", "--all"))
+    assert told["format"] == 1
+    rows = {row["name"]: row for row in told["backends"]}
+    assert rows["trial"]["tags"] == ["experimental"]
+    assert rows["good"]["distribution"] == "acme-good"
+    assert rows["good"]["location"].endswith("acme_good-1.0.dist-info")
+    assert rows["old"]["fix"] == "pip install --upgrade acme-old"
+
+
+def test_list_with_load(shop: Any) -> None:
+    told = json.loads(shop.cli("list-backends", "--json", "--load", "--kind", "device"))
+    rows = {row["name"]: row for row in told["backends"]}
+    assert rows["good"]["state"] == "ready"
+    assert "loaded in a child process" in rows["good"]["reason"]
+    assert "ready when probed" in shop.cli("why", "good")
+
+
+def test_plugins(shop: Any) -> None:
+    said = shop.cli("plugins")
+    line = next(line for line in said.splitlines() if "acme-cmd" in line)
+    assert "command:rust, command:shine" in line
+    told = json.loads(shop.cli("plugins", "--json"))
+    rows = {row["distribution"]: row for row in told["plugins"]}
+    assert rows["acme-old"]["state"] == "incompatible"
+    assert rows["acme-old"]["version"] == "1.0"
+
+
+def test_why(shop: Any) -> None:
+    for name in ("good", "device:good", "acme-good"):
+        said = shop.cli("why", name)
+        assert said.startswith("device:good: not loaded, used\n")
+        assert "acme-good 1.0 (good = acme_good in mortice.devices)" in said
+        assert "hook API  fits >=1" in said
+    said = shop.cli("why", "old", status=1)
+    assert "stopped   later checks were not made" in said
+    assert "mend      pip install --upgrade acme-old" in said
+    told = json.loads(shop.cli("why", "good", "--json"))
+    (decision,) = told["decisions"]
+    assert decision["used"] is True
+    assert decision["steps"][0]["check"] == "found"
+    said = shop.cli("why", "goood", status=2)
+    assert said == "mortice: Nothing installed is called 'goood'. Did you mean 'good'?\n"
+    assert "ready" in shop.cli("why", "good", "--load")
+
+
+def test_why_a_conflict(shop: Any) -> None:
+    shop.device("good", dist="rival")
+    said = shop.cli("why", "good", status=1)
+    assert said.count("acme-good 1.0 and rival 1.0 both provide device:good") == 4
+    assert "MORTICE_PREFER_PLUGINS=device:good=rival" in said
+
+
+def test_doctor(shop: Any) -> None:
+    said = shop.cli("doctor", status=1)
+    assert "problem" in said
+    told = json.loads(shop.cli("doctor", "--json", status=1))
+    problems = [one for one in told["findings"] if one["state"] == "problem"]
+    assert [one["subject"] for one in problems] == ["device:old"]
+
+
+def test_doctor_goes_on_after_a_bad_config(shop: Any) -> None:
+    said = shop.cli("doctor", status=1, MORTICE_PLUGIN_AUTOLOAD="maybe")
+    assert "MORTICE_PLUGIN_AUTOLOAD is 'maybe'" in said
+    assert "numpy" in said
+
+
+def test_doctor_is_content(site: Any) -> None:
+    site.device("good")
+    site.cli("doctor")
+
+
+def test_third_party_command(shop: Any) -> None:
+    said = shop.cli("--help")
+    assert "shine" in said
+    assert "Polish it." in said
+    assert "IMPORTED" not in said
+    assert "shine shine" in shop.cli("shine", "--times", "2")
+    said = shop.cli("rust", status=1)
+    assert said.startswith("mortice: command 'rust' cannot be used: acme-cmd 1.0")
+
+
+def test_usage_errors(shop: Any) -> None:
+    said = shop.cli("lst-backends", status=2)
+    assert "There is no command 'lst-backends'. Did you mean 'list-backends'?" in said
+    shop.cli("list-backends", "--kind", "devise", status=2)
+    shop.cli("why", status=2)
+    said = shop.cli("list-backends", status=2, MORTICE_PLUGIN_AUTOLOAD="maybe")
+    assert said.startswith("mortice: MORTICE_PLUGIN_AUTOLOAD is 'maybe'")
+    assert "Traceback" not in said
+
+
+def test_version(shop: Any) -> None:
+    from mortice import __version__
+
+    assert shop.cli("--version") == f"mortice {__version__}\n"
+
+
+def test_text_that_the_pipe_cannot_hold(shop: Any) -> None:
+    shop.device("uni", manifest="hook_api = '>=1'\n[device.uni]\nsummary = \"caf\\u00e9\\nx\"")
+    said = shop.cli("list-backends", PYTHONIOENCODING="ascii", PYTHONUTF8="0")
+    assert "caf\\xe9 x" in said
+
+
+def test_reader_that_goes_away(shop: Any) -> None:
+    child = subprocess.Popen(
+        [sys.executable, "-m", "mortice", "list-backends", "--all"],
+        env=shop.environment(),
+        cwd=shop.cwd,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert child.stdout is not None
+    assert child.stderr is not None
+    child.stdout.close()
+    with child.stderr as stream:
+        assert b"Traceback" not in stream.read()
+    child.wait(30)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="pty is POSIX")
+def test_list_on_a_terminal(shop: Any) -> None:
+    said = on_terminal(shop, "list-backends", "--all")
+    assert "\x1b[" in said
+    assert "good" in said
+    assert "─" in said
+    plain = on_terminal(shop, "list-backends", NO_COLOR="1")
+    assert "\x1b[3" not in plain
+    assert "incompatible" in plain
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="pty is POSIX")
+def test_control_characters_do_not_reach_the_terminal(shop: Any) -> None:
+    manifest = 'hook_api = ">=1"\n[device.evil]\nsummary = "\\u001b[2Jgone"'
+    shop.device("evil", manifest=manifest)
+    said = on_terminal(shop, "list-backends")
+    assert "\x1b[2J" not in said
+    assert "?[2Jgone" in said
+
+
+def on_terminal(site: Any, *arguments: str, **extra: str) -> str:
+    import pty
+
+    main, child_end = pty.openpty()
+    environment = site.environment(TERM="xterm-256color", COLUMNS="160", LANG="C.UTF-8", **extra)
+    child = subprocess.Popen(
+        [sys.executable, "-m", "mortice", *arguments],
+        env=environment,
+        cwd=site.cwd,
+        stdin=subprocess.DEVNULL,
+        stdout=child_end,
+        stderr=child_end,
+    )
+    os.close(child_end)
+    said = b""
+    while True:
+        try:
+            data = os.read(main, 65536)
+        except OSError:  # how Linux reports that the other end was closed
+            break
+        if not data:
+            break
+        said += data
+    os.close(main)
+    assert child.wait(30) == 0, said
+    return said.decode()

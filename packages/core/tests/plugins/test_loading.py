@@ -1,0 +1,415 @@
+"""Loading: lazily, once, from any thread, re-entrantly; and registering without a distribution."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+
+def test_import_reads_no_metadata_and_imports_no_plugin(site: Any) -> None:
+    site.device("good", "print('IMPORTED')")
+    said = site.run(
+        """
+        import os, sys
+        import numpy
+        before = set(sys.modules)
+        listed = []
+        real = os.scandir
+        os.scandir = lambda *a: listed.append(a) or real(*a)
+        import mortice
+        new = set(sys.modules) - before
+        for name in ("importlib.metadata", "pluggy", "click", "rich", "packaging", "llvmlite",
+                     "tomllib", "mortice._plugins.manager", "mortice._plugins.index",
+                     "mortice_cpu", "acme_good"):
+            assert name not in new, name
+        print("listed", listed)
+        """
+    )
+    assert "IMPORTED" not in said
+    assert "listed []" in said
+
+
+@pytest.mark.parametrize("command", ["list-backends", "plugins", "why good", "doctor"])
+def test_commands_import_no_plugin(site: Any, command: str) -> None:
+    site.device("good", "print('IMPORTED')")
+    said = site.cli(*command.split())
+    assert "good" in said
+    assert "IMPORTED" not in said
+
+
+def test_listing_functions_import_no_plugin(site: Any) -> None:
+    site.device("good", "print('IMPORTED')")
+    said = site.run(
+        """
+        import sys
+        from mortice._plugins import find
+        from mortice._plugins.report import list_backends, names
+        print([row.name for row in list_backends("device")], names("device"))
+        assert "importlib.metadata" not in sys.modules
+        """
+    )
+    assert "good" in said
+    assert "IMPORTED" not in said
+
+
+def test_two_threads_load_at_once(site: Any) -> None:
+    site.device("good", "print('IMPORTED'); import time; time.sleep(0.5)")
+    said = site.run(
+        """
+        import threading
+        from mortice import _plugins
+        found = []
+        threads = [
+            threading.Thread(target=lambda: found.append(_plugins.load("device", "good")))
+            for _ in range(8)
+        ]
+        [t.start() for t in threads]
+        [t.join() for t in threads]
+        print(len(found), len(set(found)))
+        """
+    )
+    assert said == "IMPORTED\n8 1\n"
+
+
+def test_two_threads_load_a_broken_one(site: Any) -> None:
+    site.device("bad", "print('IMPORTED'); import time; time.sleep(0.5); raise ValueError('boom')")
+    said = site.run(
+        """
+        import threading
+        from mortice import _plugins, errors
+        def load():
+            try:
+                _plugins.load("device", "bad")
+            except errors.PluginBroken as error:
+                assert "boom" in str(error)
+                assert isinstance(error.__cause__, ValueError)
+                print("told")
+        threads = [threading.Thread(target=load) for _ in range(3)]
+        [t.start() for t in threads]
+        [t.join() for t in threads]
+        load()
+        """
+    )
+    assert said == "IMPORTED\n" + 4 * "told\n"
+
+
+def test_circle_of_imports_and_loads_does_not_deadlock(site: Any) -> None:
+    """One thread loads the plug-in, which imports ``shared``; another is importing ``shared``,
+    whose body uses the plug-in. Each holds what the other waits for."""
+    site.device("good", "import time; time.sleep(0.5); import shared")
+    (site.path / "shared.py").write_text(
+        "import time; time.sleep(1)\n"
+        "from mortice import _plugins, errors\n"
+        "try:\n    _plugins.load('device', 'good')\n"
+        "except errors.PluginError as error:\n    print(error.state)\n"
+    )
+    said = site.run(
+        """
+        import threading, importlib
+        from mortice import _plugins, errors
+        def load():
+            try:
+                _plugins.load("device", "good")
+            except errors.PluginError as error:
+                print(error.state)
+        threads = [
+            threading.Thread(target=load, daemon=True),
+            threading.Thread(target=importlib.import_module, args=("shared",), daemon=True),
+        ]
+        [t.start() for t in threads]
+        [t.join(20) for t in threads]
+        print([t.is_alive() for t in threads], _plugins.load("device", "good").__name__)
+        """
+    )
+    assert "[False, False] Device" in said
+
+
+def test_plugin_that_imports_mortice_and_uses_another(site: Any) -> None:
+    site.device("other")
+    site.device(
+        "good",
+        """
+        import mortice
+        from mortice import _plugins
+        print(_plugins.load("device", "other").__module__)
+        """,
+    )
+    said = site.run("from mortice import _plugins; print(_plugins.load('device', 'good'))")
+    assert said == "acme_other\n<class 'acme_good.Device'>\n"
+
+
+def test_plugin_that_uses_itself(site: Any) -> None:
+    site.device("bad", "from mortice import _plugins; _plugins.load('device', 'bad')")
+    said = site.run(
+        """
+        from mortice import _plugins, errors
+        try:
+            _plugins.load("device", "bad")
+        except errors.PluginBroken as error:
+            print(error)
+        """
+    )
+    assert "is used while it is being loaded" in said
+
+
+def test_one_module_serves_several_names(site: Any) -> None:
+    site.add(
+        "acme-many",
+        entries={
+            "mortice.devices": {"a1": "acme_many", "a2": "acme_many"},
+            "mortice.compile_backends": {"a3": "acme_many:Hooks"},
+        },
+        modules={
+            "acme_many.py": """
+            from mortice.backend import hookimpl
+            @hookimpl
+            def mortice_device(name):
+                return type(name, (), {})
+            class Hooks:
+                @staticmethod
+                @hookimpl
+                def mortice_compile_backend():
+                    return print
+            """
+        },
+    )
+    said = site.run(
+        """
+        from mortice import _plugins
+        print(_plugins.load("device", "a1").__name__, _plugins.load("mortice.devices", "a2").__name__)
+        print(_plugins.load("compile", "a3"))
+        assert _plugins.load("device", "a1") is _plugins.load("device", "a1")
+        """
+    )
+    assert said == "a1 a2\n<built-in function print>\n"
+
+
+def test_unknown_names(site: Any) -> None:
+    site.device("good")
+    said = site.run(
+        """
+        from mortice import _plugins, errors
+        for group, name in [("device", "god"), ("devise", "good"), ("device", "cpux"),
+                            ("mortice.device", "x")]:
+            try:
+                _plugins.load(group, name)
+            except errors.PluginNotFound as error:
+                print(error)
+        print(_plugins.state("device", "zzz").state)
+        """
+    )
+    assert "no device type 'god' is installed. Did you mean 'good'?" in said
+    assert "no kind of plug-in called 'devise'. Did you mean 'device'?" in said
+    assert "Did you mean 'mortice.devices'?" in said
+    assert said.endswith("not found\n")
+
+
+def test_operator_parts(site: Any) -> None:
+    body = """
+    from mortice.backend import hookimpl
+    @hookimpl
+    def mortice_operators(name):
+        return [__name__, name]
+    """
+    group = "mortice.operators"
+    site.add("acme-a", entries={group: {"acme": "acme_a"}}, modules={"acme_a.py": body})
+    site.add("acme-b", entries={group: {"acme:part": "acme_b"}}, modules={"acme_b.py": body})
+    site.add("acme-c", entries={group: {"acme:part": "acme_c"}}, modules={"acme_c.py": body})
+    site.add(
+        "acme-d",
+        entries={group: {"acme:npu": "acme_d"}},
+        modules={"acme_d.py": body},
+        manifest="hook_api = '>=1'\n[operators.'acme:npu']\ndevices = ['npu']",
+    )
+    said = site.run(
+        """
+        from mortice import _plugins
+        for device in (None, "npu", "gpu"):
+            print([_plugins.load_entry(e) for e in _plugins.operator_parts("acme", device)])
+        print(len(_plugins.operator_parts("", "npu")), len(_plugins.operator_parts("other")))
+        """
+    )
+    assert said.splitlines() == [
+        "[['acme_a', 'acme'], ['acme_b', 'acme:part'], ['acme_c', 'acme:part']]",
+        "[['acme_d', 'acme:npu']]",
+        "[]",
+        "1 0",
+    ]
+
+
+def test_disabled_part_is_not_loaded(site: Any) -> None:
+    site.add("acme-a", entries={"mortice.operators": {"acme": "acme_a"}})
+    said = site.run(
+        """
+        from mortice import _plugins, errors
+        (entry,) = _plugins.operator_parts("acme")
+        try:
+            _plugins.load_entry(entry)
+        except errors.PluginDisabled as error:
+            print(error)
+        """,
+        MORTICE_DISABLE_PLUGINS="acme",
+    )
+    assert "MORTICE_DISABLE_PLUGINS in the environment names 'acme'" in said
+
+
+def test_options(site: Any) -> None:
+    site.add(
+        "acme-x",
+        entries={"mortice.compile_backends": {"x": "acme_x"}},
+        manifest="""
+        hook_api = ">=1"
+        [compile.x.options]
+        level = {type = "int", default = 2, choices = [1, 2, 3], doc = "effort"}
+        fast = {type = "bool", default = false}
+        """,
+    )
+    (site.home / "config" / "mortice").mkdir(parents=True)
+    (site.home / "config" / "mortice" / "config.toml").write_text(
+        '[options."compile:x"]\nfast = true\n'
+    )
+    said = site.run(
+        """
+        from mortice import _plugins, errors
+        print(_plugins.options("compile", "x", {"level": 3}))
+        for given in ({"levle": 1}, {"level": 9}, {"level": "1"}, {"fast": 1}, {"level": True}):
+            try:
+                print(_plugins.options("compile", "x", given))
+            except errors.ConfigError as error:
+                print(error)
+        """
+    ).splitlines()
+    assert said[0] == "{'level': 3, 'fast': True}"
+    assert "'levle' of compile:x is not declared in its manifest. Did you mean 'level'?" in said[1]
+    assert "is 9; expected one of 1, 2, 3" in said[2]
+    assert "is '1'; expected int" in said[3]
+    assert "is 1; expected bool" in said[4]
+    assert "is True; expected int" in said[5]
+
+
+# -- without a distribution ---------------------------------------------------------------------
+
+
+def test_register(site: Any) -> None:
+    site.device("good")
+    said = site.run(
+        """
+        import types
+        import mortice.plugins as plugins
+        from mortice import _plugins, errors
+        from mortice.backend import hookimpl
+
+        @plugins.register("device", "npu", summary="mine")
+        class Npu: pass
+
+        assert _plugins.load("device", "npu") is Npu
+        holder = types.SimpleNamespace(mortice_device=hookimpl(lambda name: Npu))
+        plugins.register("device", "via_hook", holder)
+        assert _plugins.load("device", "via_hook") is Npu
+        plugins.register("device", "by_name", "collections:OrderedDict")
+        print(_plugins.load("device", "by_name"))
+
+        for name in ("npu", "good"):
+            try:
+                plugins.register("device", name, int)
+            except errors.RegistrationError as error:
+                print(error)
+        plugins.register("device", "good", int, replace=True)
+        assert _plugins.load("device", "good") is int
+        plugins.unregister("device", "good")
+        assert _plugins.load("device", "good").__name__ == "Device"
+        plugins.unregister("device", "npu")
+        assert plugins.state("device", "npu").state == "not found"
+        for wrong in (("device", "npu"), ("device", "via_hok")):
+            try:
+                plugins.unregister(*wrong)
+            except errors.RegistrationError as error:
+                print(error)
+        for target in ("a b", ""):
+            try:
+                plugins.register("device", "x", target)
+                print(_plugins.load("device", "x"))
+            except errors.MorticeError as error:
+                print(error)
+        """
+    )
+    assert "<class 'collections.OrderedDict'>" in said
+    assert "device type 'npu' is there already: device:npu, registered" in said
+    assert "device type 'good' is there already: acme-good 1.0" in said
+    assert "no device type 'npu' was registered in this process." in said
+    assert "Did you mean 'via_hook'?" in said
+    assert "'a b' is not of the form module[:object]." in said
+    assert "'' is not of the form module[:object]." in said
+
+
+def test_registered_needs_no_admission(site: Any) -> None:
+    said = site.run(
+        """
+        import mortice.plugins as plugins
+        from mortice import _plugins
+        plugins.register("device", "npu", int)
+        print(_plugins.load("device", "npu"))
+        """,
+        MORTICE_PLUGIN_AUTOLOAD="0",
+        MORTICE_PLUGINS="other",
+    )
+    assert "int" in said
+
+
+def test_registered_obeys_the_deny_list(site: Any) -> None:
+    said = site.run(
+        """
+        import mortice.plugins as plugins
+        plugins.register("device", "npu", int)
+        print(plugins.state("device", "npu"))
+        """,
+        MORTICE_DISABLE_PLUGINS="device:npu",
+    )
+    assert "disabled" in said
+
+
+# -- listeners ----------------------------------------------------------------------------------
+
+LISTENER = """
+from mortice.backend import hookimpl
+@hookimpl
+def mortice_plugin_loaded(kind, name, distribution, seconds):
+    print("event", kind, name, distribution, seconds > 0)
+    if name == "trouble":
+        raise RuntimeError("listener failed")
+"""
+
+
+def test_listener(site: Any) -> None:
+    site.device("good")
+    site.device("trouble")
+    site.add(
+        "acme-ear",
+        entries={"mortice.listeners": {"ear": "acme_ear"}},
+        modules={"acme_ear.py": LISTENER},
+    )
+    code = """
+    from mortice import _plugins
+    _plugins.load("device", "good")
+    print(_plugins.load("device", "trouble").__name__)
+    """
+    assert site.run(code) == "Device\n"
+    assert "disabled" in site.cli("list-backends", "--kind", "listener")
+    said = site.run(code, MORTICE_LISTENERS="ear")
+    assert "event device good acme-good True" in said
+    assert "Device" in said
+    assert "listener acme-ear 1.0" in said
+    assert "listener failed" in said
+
+
+def test_broken_listener_hurts_only_itself(site: Any) -> None:
+    site.device("good")
+    site.add("acme-ear", entries={"mortice.listeners": {"ear": "gone"}})
+    said = site.run(
+        "from mortice import _plugins; print(_plugins.load('device', 'good'))",
+        MORTICE_LISTENERS="ear,missing",
+    )
+    assert "Device" in said
+    assert "its own module gone is not there" in said
+    assert "no listener 'missing' is installed" in said
