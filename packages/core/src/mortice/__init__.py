@@ -20,6 +20,7 @@ from mortice._autograd.grad_mode import (
 from mortice._plugins.modules import install as _install_finder
 from mortice._tensor import convert as _convert
 from mortice._tensor import host as _host
+from mortice._tensor import indexing as _indexing
 from mortice._tensor import runtime as _runtime
 from mortice._tensor.construct import as_tensor, asarray, from_numpy, tensor
 from mortice._tensor.tensor import Tensor
@@ -45,6 +46,7 @@ def _install() -> None:
         names.update(family.FUNCTIONS)
         _attach(family.METHODS)
     _attach(_convert.METHODS)
+    _attach(_indexing.METHODS)
     _install_finder()
 
 
@@ -55,6 +57,9 @@ _LAZY = {
     "save": "mortice.serialization",
     "load": "mortice.serialization",
     "list_backends": "mortice._plugins.report",
+    "set_printoptions": "mortice._tensor.printing",
+    "get_printoptions": "mortice._tensor.printing",
+    "printoptions": "mortice._tensor.printing",
 }
 _LAZY_MODULES = frozenset(
     (

@@ -105,10 +105,13 @@ def detach(self: Any) -> Any:
 
 def select(self: Any, dim: int, index: int) -> Any:
     a = self._a
-    if dim == 0 and a.ndim > 1:
+    if dim == 0 and a.ndim:
         n = a.shape[0]
         if -n <= index < n:
-            return _view(self, a[index])
+            if a.ndim > 1:
+                return _view(self, a[index])
+            first = index + n if index < 0 else index
+            return _view(self, a[first : first + 1].reshape(()))
     from mortice._ops.view import select as rule
 
     return _view(self, restride(self, *rule(self, dim, index)))

@@ -362,15 +362,11 @@ class Tensor:
             return self.item().__format__(spec)
         return object.__format__(self, spec)
 
-    def __getitem__(self, index: Any) -> Tensor:
-        from mortice._tensor.indexing import getitem
+    if TYPE_CHECKING:  # attached from _tensor/indexing.py
 
-        return getitem(self, index)
+        def __getitem__(self, index: Any) -> Tensor: ...
 
-    def __setitem__(self, index: Any, value: Any) -> None:
-        from mortice._tensor.indexing import setitem
-
-        setitem(self, index, value)
+        def __setitem__(self, index: Any, value: Any) -> None: ...
 
     def item(self) -> Any:
         """The one element as a Python number."""

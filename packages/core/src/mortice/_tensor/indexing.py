@@ -1,0 +1,343 @@
+"""``tensor[index]`` and ``tensor[index] = value``.
+
+An integer or a slice goes straight to its view operator. Everything else is worked through from
+left to right: integers, slices, None, Ellipsis and bools become views; tensors, lists and numpy
+arrays are collected and handed to ``index`` or ``index_put_`` in one call.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mortice._base.errors import ArgumentError, DimensionError, InvalidValue, ShapeError
+from mortice._dispatch import keys as K
+from mortice._dispatch.call import Packet, failed
+from mortice._dispatch.operator import get, table
+from mortice._dispatch.state import GLOBAL, THREAD
+from mortice._types import dtypes
+
+_select = table("select.int")
+_slice = table("slice.Tensor")
+
+_INDEX_DTYPES = frozenset(("int64", "int32", "uint8", "bool"))
+_MASKS = frozenset(("uint8", "bool"))
+_getitem_packet = Packet("__getitem__", True)
+_setitem_packet = Packet("__setitem__", True)
+
+
+def getitem(self: Any, index: Any) -> Any:
+    """The elements that ``index`` names: a view where integers, slices, None, Ellipsis or bools
+    alone are used, otherwise a copy.
+
+    Raises DimensionError (an IndexError) for indices out of range or of the wrong kind.
+    """
+    kind = type(index)
+    if (kind is int or kind is slice) and not GLOBAL.special:
+        kernel = (_select if kind is int else _slice).get(self._k)
+        if kernel is not None:
+            if kind is int:
+                return _selected(kernel, self, index)
+            step = index.step
+            start, end = index.start, index.stop
+            if (
+                (step is None or type(step) is int and step > 0)
+                and (start is None or type(start) is int)
+                and (end is None or type(end) is int)
+                and self._a.shape
+            ):
+                return kernel(self, 0, start, end, 1 if step is None else step)
+    return _getitem(self, index)
+
+
+def _selected(kernel: Any, self: Any, index: int) -> Any:
+    shape = self._a.shape
+    if not shape:
+        raise _zero_dimensional()
+    n = shape[0]
+    if not -n <= index < n:
+        raise _out_of_bounds(index, 0, n)
+    return kernel(self, 0, index)
+
+
+def _getitem(self: Any, index: Any) -> Any:
+    if _is_overridden(self, index):
+        from mortice._dispatch import modes
+
+        return modes.through_function_overrides(_getitem_packet, (self, index), {})
+    result, tensors = _through_views(self, index, True)
+    if tensors is None:
+        return get("alias")(result) if result is self else result
+    return _call("index.Tensor", result, tensors)
+
+
+def setitem(self: Any, index: Any, value: Any) -> None:
+    """Write ``value``, a number or a tensor that broadcasts, to the elements that ``index`` names."""
+    if _is_overridden(self, index, value):
+        from mortice._dispatch import modes
+
+        modes.through_function_overrides(_setitem_packet, (self, index, value), {})
+        return
+    is_tensor = hasattr(value, "_k")
+    if not is_tensor and not isinstance(value, (int, float, complex)):
+        value = _number(self, value)
+    target, tensors = _through_views(self, index, False)
+    if tensors is None:
+        _assign(target, value, is_tensor)
+        return
+    if not is_tensor:
+        value = get("full")((), value, self._t, None, self.device, None)
+    elif value.ndim > target.ndim:
+        value = _without_leading_ones(value, target.ndim)
+    _call("index_put_", target, tensors, value, False)
+
+
+def _assign(target: Any, value: Any, is_tensor: bool) -> None:
+    if not is_tensor:
+        get("fill_.Scalar")(target, value)
+        return
+    if value.ndim > target.ndim:
+        value = _without_leading_ones(value, target.ndim)
+    _call("copy_", target, value, False)
+
+
+def _number(self: Any, value: Any) -> Any:
+    """A value that is not a Python number as one; symbolic numbers and numpy scalars pass."""
+    if getattr(value, "_is_symbolic_int", False):
+        return value
+    if isinstance(value, np.generic) and value.dtype.kind in "biufc":
+        return value.item()
+    raise ArgumentError(
+        f"can't assign a {type(value).__name__} to a tensor of {self._t!r}. Assign a number, or a "
+        "tensor made with mortice.as_tensor(value)."
+    )
+
+
+def _call(name: str, *args: Any) -> Any:
+    try:
+        return get(name)(*args)
+    except Exception as error:
+        failed(name, error, args)
+        raise
+
+
+def _without_leading_ones(value: Any, ndim: int) -> Any:
+    shape = value._a.shape
+    first = 0
+    while len(shape) - first > ndim and shape[first] == 1:
+        first += 1
+    return value.view(tuple(shape[first:])) if first else value
+
+
+def _is_overridden(*values: Any) -> bool:
+    """Whether a ``__mortice_function__`` handler is to see the call."""
+    if GLOBAL.special and THREAD.function_modes:
+        return True
+    for value in values:
+        if getattr(value, "_k", 0) & K.OVERRIDE:
+            return True
+        if type(value) is tuple or type(value) is list:
+            return _is_overridden(*value)
+    return False
+
+
+# -- from left to right --------------------------------------------------------------------------
+
+
+def _through_views(self: Any, index: Any, reading: bool) -> tuple[Any, Any]:
+    """The view that the plain parts of an index make, and the tensors that are left (or None)."""
+    items = _as_tuple(index)
+    ndim = len(self._a.shape)
+    items = tuple(_prepared(item) for item in items)
+    used = sum(_consumed(item) for item in items)
+    if used > ndim:
+        if not ndim and len(items) == 1:
+            raise _zero_dimensional()
+        raise DimensionError(f"too many indices for tensor of dimension {ndim}")
+    result, dim = self, 0
+    tensors: list[Any] = []
+    for position, item in enumerate(items):
+        kind = type(item)
+        if item is None:
+            result = get("unsqueeze")(result, dim)
+            tensors.append(None)
+            dim += 1
+        elif kind is int:
+            result = _select_at(result, dim, item)
+        elif kind is slice:
+            result = _slice_at(result, dim, item)
+            tensors.append(None)
+            dim += 1
+        elif item is Ellipsis:
+            skipped = ndim - used if position == _first_ellipsis(items) else 0
+            tensors += [None] * skipped
+            dim += skipped
+        elif kind is bool:
+            result = get("unsqueeze")(result, dim)
+            tensors.append(_bool_index(item, self.device))
+            dim += 1
+        else:
+            tensors.append(item)
+            dim += _consumed(item)
+    if all(t is None for t in tensors):
+        return result, None
+    while tensors[-1] is None:
+        tensors.pop()
+    return result, tuple(tensors)
+
+
+def _first_ellipsis(items: tuple[Any, ...]) -> int:
+    return next(i for i, item in enumerate(items) if item is Ellipsis)
+
+
+def _as_tuple(index: Any) -> tuple[Any, ...]:
+    """The index as a tuple; a short list of tensors, lists or slices counts as one, as in PyTorch."""
+    if isinstance(index, tuple):
+        return index
+    if isinstance(index, list) and len(index) < 32 and any(_is_compound(x) for x in index):
+        import warnings
+
+        warnings.warn(
+            "Using a non-tuple sequence for multidimensional indexing is deprecated; use "
+            "x[tuple(seq)] instead of x[seq].",
+            UserWarning,
+            stacklevel=5,
+        )
+        return tuple(index)
+    return (index,)
+
+
+def _is_compound(item: Any) -> bool:
+    return item is None or item is Ellipsis or isinstance(item, (slice, list, tuple)) or hasattr(
+        item, "_k"
+    )
+
+
+def _prepared(item: Any) -> Any:
+    """An item as int, bool, slice, None, Ellipsis or an index tensor."""
+    kind = type(item)
+    if kind is int or kind is bool or kind is slice or item is None or item is Ellipsis:
+        return item
+    if hasattr(item, "_k"):
+        return _prepared_tensor(item)
+    if isinstance(item, np.ndarray):
+        from mortice._tensor.construct import as_tensor
+
+        return _prepared_tensor(as_tensor(item))
+    if isinstance(item, np.bool_):
+        return bool(item)
+    if isinstance(item, (list, tuple, range)):
+        return _from_sequence(item)
+    if getattr(item, "_is_symbolic_int", False):
+        return item
+    if hasattr(kind, "__index__"):
+        return int(item.__index__())
+    if isinstance(item, str):
+        raise ArgumentError("only integers, slices, None, ... and tensors are valid indices (got str)")
+    raise DimensionError(
+        "only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables are valid "
+        f"indices (got {kind.__name__})"
+    )
+
+
+def _prepared_tensor(item: Any) -> Any:
+    name = item._t.name
+    if item.ndim == 0 and item._t.kind in (dtypes.BOOL, dtypes.UNSIGNED, dtypes.SIGNED):
+        if not item.is_meta:
+            value = item.item()
+            return bool(value) if name in _MASKS else value
+    if name not in _INDEX_DTYPES:
+        raise DimensionError(
+            "tensors used as indices must be long, int, byte or bool tensors, not "
+            f"{item._t!r}. Convert with .long()."
+        )
+    if name == "uint8":
+        import warnings
+
+        warnings.warn(
+            "indexing with dtype mortice.uint8 is deprecated, please use a dtype mortice.bool "
+            "instead.",
+            UserWarning,
+            stacklevel=6,
+        )
+    return item
+
+
+def _from_sequence(item: Any) -> Any:
+    from mortice._tensor.construct import wrap_data
+
+    if not len(item):
+        return wrap_data(np.empty(0, np.int64), None, copy=False)
+    made = wrap_data(list(item), None, copy=True)
+    if made._t.name not in _INDEX_DTYPES:
+        raise DimensionError(
+            "tensors used as indices must be long, int, byte or bool tensors, but the list holds "
+            f"{made._t!r}."
+        )
+    return made
+
+
+def _consumed(item: Any) -> int:
+    """Dimensions of the tensor that an item uses up."""
+    if item is None or item is Ellipsis or type(item) is bool:
+        return 0
+    t = getattr(item, "_t", None)
+    return item.ndim if t is not None and t.name in _MASKS else 1
+
+
+def _bool_index(value: bool, device: Any) -> Any:
+    made = get("full")((1 if value else 0,), 0, dtypes.int64, None, device, None)
+    return made
+
+
+def _select_at(result: Any, dim: int, index: int) -> Any:
+    n = result._a.shape[dim]
+    if not -n <= index < n:
+        raise _out_of_bounds(index, dim, n)
+    return get("select.int")(result, dim, index)
+
+
+def _slice_at(result: Any, dim: int, item: slice) -> Any:
+    start, end, step = (_bound(x) for x in (item.start, item.stop, item.step))
+    if step is None:
+        step = 1
+    if step <= 0:
+        raise InvalidValue(
+            f"step must be greater than zero, not {step}. Use mortice.flip for reversed order."
+        )
+    if start is None and end is None and step == 1:
+        return result
+    return get("slice.Tensor")(result, dim, start, end, step)
+
+
+def _bound(value: Any) -> Any:
+    if value is None or type(value) is int or getattr(value, "_is_symbolic_int", False):
+        return value
+    if not hasattr(type(value), "__index__"):
+        raise ArgumentError(
+            "slice indices must be integers or None or have an __index__ method, not "
+            f"{type(value).__name__}."
+        )
+    return int(value.__index__())
+
+
+# -- errors --------------------------------------------------------------------------------------
+
+
+def _out_of_bounds(index: int, dim: int, size: int) -> DimensionError:
+    return DimensionError(f"index {index} is out of bounds for dimension {dim} with size {size}")
+
+
+def _zero_dimensional() -> DimensionError:
+    return DimensionError(
+        "invalid index of a 0-dim tensor. Use `tensor.item()` to convert a 0-dim tensor to a number"
+    )
+
+
+_getitem_packet.public = getitem
+_setitem_packet.public = setitem
+
+METHODS: dict[str, Any] = {"__getitem__": getitem, "__setitem__": setitem}
+
+__all__ = ["METHODS", "ShapeError", "getitem", "setitem"]
