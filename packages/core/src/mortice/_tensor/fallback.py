@@ -40,7 +40,7 @@ def through_cpu(op: Operator, device: str) -> Kernel:
 
 
 def _policy(op: Operator, device: str) -> None:
-    from mortice._base.config import config
+    from mortice._base import config
 
     policy = config.fallback
     if policy == "error":
@@ -54,7 +54,7 @@ def _policy(op: Operator, device: str) -> None:
 
         warnings.warn(
             f"{op.qualified} has no kernel for device {device!r} and runs on the CPU, copying "
-            "there and back. Set MORTICE_FALLBACK=error to forbid this, or allow to hide this.",
+            "there and back. Set MORTICE_FALLBACK=error to forbid this, or silent to hide this.",
             UserWarning,
             stacklevel=4,
         )
