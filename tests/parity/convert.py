@@ -119,9 +119,11 @@ def tensor_from_mortice(ours: Any) -> torch.Tensor:
     carrier = _CARRIER.get(dtype)
     if carrier is None:
         return torch.from_numpy(np.array(plain.numpy(), order="C", copy=True))
-    width = "int16" if carrier is torch.int16 else "uint8"
-    array = np.array(plain.contiguous().view(getattr(mortice, width)).numpy(), order="C", copy=True)
-    return torch.from_numpy(array).view(dtype)
+    # numpy() refuses bfloat16, as torch's does; the host array under the tensor holds it.
+    array = np.array(plain._a, order="C", copy=True)
+    return torch.from_numpy(array.view(np.int16 if carrier is torch.int16 else np.uint8)).view(
+        dtype
+    )
 
 
 class ToMortice:

@@ -123,7 +123,7 @@ def function(op: Any) -> Callable[..., Any]:
     if isinstance(fn, torch._ops.OpOverload):
         return overload(fn)
     if isinstance(fn, torch._ops.OpOverloadPacket):
-        return walk(mortice.ops, str(fn))
+        return walk(mortice, f"ops.{fn}")
     if isinstance(fn, types.MethodDescriptorType):
         return walk(mortice.Tensor, fn.__name__)
     name = op.name.removeprefix("torch.")
@@ -138,7 +138,7 @@ def function(op: Any) -> Callable[..., Any]:
 def overload(op: Any) -> Callable[..., Any]:
     """``mortice.ops.<ns>.<name>.<overload>`` for torch's OpOverload."""
     namespace = op.namespace
-    packet = walk(mortice.ops, f"{namespace}.{op._schema.name.split('::')[1]}")
+    packet = walk(mortice, f"ops.{namespace}.{op._schema.name.split('::')[1]}")
     return walk(packet, op._overloadname)
 
 
