@@ -310,4 +310,6 @@ def storage_extent(shape: Sequence[int], strides: Sequence[int], offset: int) ->
 
 def has_overlap(shape: Sequence[int], strides: Sequence[int]) -> bool:
     """Whether two indices surely name one element: a stride of 0 in a dimension above size 1."""
+    if 0 in shape:
+        return False  # no element, whatever numpy gave for strides
     return any(stride == 0 and size > 1 for size, stride in zip(shape, strides))
