@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from ..errors import NotAvailable
 from ..scalar import scalar_op
-from . import math32, math64
+from . import errorfn, explog, hyperbolic, power, trig
 from .lanes import Lanes
 
 Function = Callable[..., str]
@@ -214,6 +214,11 @@ FUNCTIONS: dict[str, Function] = {
     **{n: _rounding(n) for n in ("floor", "ceil", "trunc")},
     "round": _rounding("roundeven"),
     "fma": Lanes.fma,
+    **explog.FUNCTIONS,
+    **trig.FUNCTIONS,
+    **hyperbolic.FUNCTIONS,
+    **errorfn.FUNCTIONS,
+    **power.FUNCTIONS,
 }
 
 
@@ -223,13 +228,7 @@ def emit_op(name: str, v: Lanes, args: list[str]) -> str:
     if how is None:
         raise NotAvailable(f"{name} does not take {v.dtype.name}")
     if how[0] == "@":
-        fn = FUNCTIONS.get(how[1:])
-        if fn is None:
-            module = math32 if v.dtype.bits == 32 else math64
-            fn = module.FUNCTIONS.get(how[1:])
-        if fn is None:
-            raise NotAvailable(f"{name} is not available for {v.dtype.name} in compiled kernels")
-        return fn(v, *args)
+        return FUNCTIONS[how[1:]](v, *args)
     if how[0] == "=":
         return v.call(how[1:], *args)
     if how[1:4] == "cmp":

@@ -100,13 +100,13 @@ class _Body:
             some = t.value("icmp ult i64 %lo, %hi")
             t.do(f"br i1 {some}, label %rows, label %done")
             t.label("rows")
-            at = len(t.lines)
+            phi = t.later()
             self._enter_row("%row")
             self._regions("0", self.number[k.dims[-1]])
             t.do("%row.next = add nuw i64 %row, 1")
             t.do("%row.more = icmp ult i64 %row.next, %hi")
             t.do("br i1 %row.more, label %rows, label %done")
-            t.lines.insert(at, f"  %row = phi i64 [%lo, %entry], [%row.next, %{t.block}]")
+            phi.append(f"  %row = phi i64 [%lo, %entry], [%row.next, %{t.block}]")
             t.label("done")
         t.do("ret void")
         t.lines.append("}")
@@ -271,14 +271,14 @@ class _Loop:
         before = t.block
         t.do(f"br i1 {some}, label %{loop}, label %{after}")
         t.label(loop)
-        at = len(t.lines)
+        phis = t.later()
         held = {n: tuple(f"%a{tag}.{n}.{k}" for k in range(len(s))) for n, s in state.items()}
         new = _Iteration(self, width, i, stop, splats, masked).emit(held)
         t.do(f"{i}.next = add nsw i64 {i}, {width}")
         t.do(f"{i}.more = icmp slt i64 {i}.next, {stop}")
         t.do(f"br i1 {i}.more, label %{loop}, label %{after}")
         last = t.block
-        phis = [f"  {i} = phi i64 [{start}, %{before}], [{i}.next, %{last}]"]
+        phis.append(f"  {i} = phi i64 [{start}, %{before}], [{i}.next, %{last}]")
         t.label(after)
         out: dict[int, State] = {}
         for n in state:
@@ -292,7 +292,6 @@ class _Loop:
                 t.value(f"phi {type_} [{state[n][k]}, %{before}], [{new[n][k]}, %{last}]")
                 for k, type_ in enumerate(types)
             )
-        t.lines[at:at] = phis
         return out
 
     def _splats(self, width: int) -> dict[int, tuple[str, str]]:

@@ -10,13 +10,16 @@ from ..target import Target
 
 
 class Text:
-    """Lines of one module under construction: functions, declarations, constants."""
+    """Lines of one module under construction: functions, declarations, helpers."""
 
     def __init__(self, target: Target) -> None:
         self.target = target
-        self.lines: list[str] = []
+        # A list among the lines is a place that is filled later.
+        self.lines: list[str | list[str]] = []
         self.declared: dict[str, None] = {}
+        self.helpers: dict[str, str] = {}
         self.block = "entry"
+        self._allocas: list[str] = []
         self._count = 0
 
     def fresh(self) -> str:
@@ -34,10 +37,24 @@ class Text:
         """Appends an instruction without a result."""
         self.lines.append("  " + text)
 
+    def later(self) -> list[str]:
+        """Marks this place; what is appended to the returned list stands here."""
+        place: list[str] = []
+        self.lines.append(place)
+        return place
+
     def label(self, name: str) -> None:
-        """Starts the block ``name``."""
+        """Starts the block ``name``; ``entry`` starts a function."""
         self.lines.append(name + ":")
         self.block = name
+        if name == "entry":
+            self._allocas = self.later()
+
+    def alloca(self, what: str) -> str:
+        """Stack memory of the function, wherever in it the text stands now."""
+        name = f"%m{self.fresh()}"
+        self._allocas.append(f"  {name} = alloca {what}")
+        return name
 
     def declare(self, text: str) -> None:
         """Adds a declaration once."""
@@ -45,7 +62,10 @@ class Text:
 
     def module(self) -> str:
         """The whole module's text."""
-        return "\n".join([*sorted(self.declared), "", *self.lines, ""])
+        body: list[str] = []
+        for line in self.lines:
+            body += [line] if isinstance(line, str) else line
+        return "\n".join([*sorted(self.declared), "", *self.helpers.values(), *body, ""])
 
 
 def _float_literal(value: float, bits: int) -> str:
@@ -185,6 +205,33 @@ class Lanes:
     def at_least(self, bound: str, x: str) -> str:
         """max(bound, x) where a NaN in x stays."""
         return self.select(self.cmp("ogt", bound, x), bound, x)
+
+    def two_product(self, a: str, b: str) -> tuple[str, str]:
+        """a * b as a sum of two floats, exact (T. J. Dekker where nothing is fused)."""
+        p = self.mul(a, b)
+        if self.target.fma:
+            return p, self.call("fma", a, b, self.neg(p))
+        split = self.c(4097.0 if self.dtype.bits == 32 else 134217729.0)
+
+        def parts(x: str) -> tuple[str, str]:
+            big = self.mul(x, split)
+            high = self.sub(big, self.sub(big, x))
+            return high, self.sub(x, high)
+
+        (ah, al), (bh, bl) = parts(a), parts(b)
+        e = self.sub(self.mul(ah, bh), p)
+        e = self.add(self.add(e, self.mul(ah, bl)), self.mul(al, bh))
+        return p, self.add(e, self.mul(al, bl))
+
+    def two_sum(self, a: str, b: str) -> tuple[str, str]:
+        """a + b as a sum of two floats, exact, where |a| >= |b| or a is 0."""
+        s = self.add(a, b)
+        return s, self.sub(b, self.sub(s, a))
+
+    def any(self, mask: str) -> str:
+        """An i1: true if any lane of the mask is."""
+        bits = self.text.value(f"bitcast {self.bool_type} {mask} to i{self.width}")
+        return self.text.value(f"icmp ne i{self.width} {bits}, 0")
 
     def poly(self, x: str, coefficients: Sequence[float]) -> str:
         """The polynomial with these coefficients, highest power first (Horner)."""

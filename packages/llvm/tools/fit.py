@@ -1,0 +1,86 @@
+"""Fits the polynomials of mortice_llvm.emit.coefficients and prints them (needs mpmath).
+
+Each is the interpolant in Chebyshev nodes, computed with 60 digits: within a small factor of the
+best approximation, and reproducible. Run it, compare, paste. Powers go from high to low.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+import mpmath as mp
+
+mp.mp.dps = 60
+
+
+def interpolate(
+    fn: Callable[[mp.mpf], mp.mpf], low: float, high: float, degree: int
+) -> list[float]:
+    """Coefficients, highest power first, of the interpolant of ``fn`` on [low, high]."""
+    n = degree + 1
+    nodes = [
+        (low + high) / mp.mpf(2) + (high - low) / mp.mpf(2) * mp.cos(mp.pi * (2 * k + 1) / (2 * n))
+        for k in range(n)
+    ]
+    nodes = [x if abs(x) > mp.mpf(10) ** -30 else mp.mpf(0) for x in nodes]
+    rows = mp.matrix([[x ** (degree - k) for k in range(n)] for x in nodes])
+    return [float(c) for c in mp.lu_solve(rows, mp.matrix([fn(x) for x in nodes]))]
+
+
+def _over(fn: Callable[[mp.mpf], mp.mpf], at_zero: float) -> Callable[[mp.mpf], mp.mpf]:
+    return lambda x: mp.mpf(at_zero) if x == 0 else fn(x)
+
+
+def scaled_erfc(k: float) -> Callable[[mp.mpf], mp.mpf]:
+    """erfc(x) exp(x*x) (1 + 2x) as a function of t = (x - k) / (x + k)."""
+
+    def fn(t: mp.mpf) -> mp.mpf:
+        x = k * (1 + t) / (1 - t)
+        return mp.erfc(x) * mp.exp(x * x) * (1 + 2 * x)
+
+    return fn
+
+
+FITS: dict[str, tuple[Callable[[mp.mpf], mp.mpf], float, float, int]] = {
+    # (exp(r) - 1 - r) / r**2
+    "EXP64": (_over(lambda r: (mp.expm1(r) - r) / r**2, 0.5), -0.34658, 0.34658, 10),
+    # (atan(t) - t) / t**3 in z = t*t
+    "ATAN32": (_over(lambda z: (mp.atan(mp.sqrt(z)) / mp.sqrt(z) - 1) / z, 1 / 3), 1e-9, 0.17158, 4),
+    "ATAN64": (_over(lambda z: (mp.atan(mp.sqrt(z)) / mp.sqrt(z) - 1) / z, 1 / 3), 1e-9, 0.17158, 12),
+    # (asin(s) - s) / s**3 in z = s*s
+    "ASIN64": (_over(lambda z: (mp.asin(mp.sqrt(z)) / mp.sqrt(z) - 1) / z, 1 / 6), 1e-9, 0.25, 14),
+    # erf(x) / x - 1 in z = x*x
+    "ERF32": (_over(lambda z: mp.erf(mp.sqrt(z)) / mp.sqrt(z) - 1, 0.128), 1e-9, 0.86, 6),
+    "ERF64": (_over(lambda z: mp.erf(mp.sqrt(z)) / mp.sqrt(z) - 1, 0.128), 1e-9, 1.0, 12),
+    # -log(1 - erf(a)) / a
+    "ERF_LOG32": (lambda a: -mp.log(mp.erfc(a)) / a, 0.9, 4.0, 8),
+    "ERFC32": (scaled_erfc(2.0), -1.0, 0.68, 10),
+    "ERFC64": (scaled_erfc(4.0), -1.0, 0.75, 24),
+    # (tanh(x) - x) / x**3 in z = x*x
+    "TANH64": (
+        _over(lambda z: (mp.tanh(mp.sqrt(z)) / mp.sqrt(z) - 1) / z, -1 / 3), 1e-9, 0.3907, 14,
+    ),
+}  # fmt: skip
+
+
+def error(name: str) -> float:
+    """Greatest relative error of the fitted polynomial on a grid."""
+    fn, low, high, degree = FITS[name]
+    c = interpolate(fn, low, high, degree)
+    grid = [low + (high - low) * mp.mpf(k) / 201 for k in range(202)]
+    return float(max(abs(mp.polyval([mp.mpf(v) for v in c], x) / fn(x) - 1) for x in grid))
+
+
+def lines() -> list[str]:
+    """The tables as Python text."""
+    out: list[str] = []
+    for name, (fn, low, high, degree) in FITS.items():
+        out += [f"# relative error {error(name):.1e}", f"{name} = ("]
+        out += [f"    {c!r}," for c in interpolate(fn, low, high, degree)]
+        out.append(")")
+    return out
+
+
+if __name__ == "__main__":
+    sys.stdout.write("\n".join([*lines(), ""]))
