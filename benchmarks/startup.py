@@ -112,9 +112,11 @@ class Bench:
             numpy.append(float(first))
             own.append(float(second))
         remark = f"{len(modules)} modules"
-        return Figure("import numpy", numpy, None), Figure(
-            "import mortice, beyond numpy", own, 0.015, remark
-        ), modules
+        return (
+            Figure("import numpy", numpy, None),
+            Figure("import mortice, beyond numpy", own, 0.015, remark),
+            modules,
+        )
 
     def first_operator(self) -> Figure:
         self.child("-c", FIRST_OPERATOR)

@@ -63,7 +63,7 @@ _LAZY = {
 }
 _LAZY_MODULES = frozenset(
     (
-        "autograd", "backend", "config", "errors", "library", "ops", "overrides", "plugins",
+        "autograd", "backend", "compiler", "config", "distributed", "errors", "library", "ops", "overrides", "plugins",
         "serialization", "random",
     )
 )  # fmt: skip

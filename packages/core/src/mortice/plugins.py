@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from mortice._plugins import find, state
+from mortice._plugins import find, options, state
 
 if TYPE_CHECKING:
     from mortice._plugins.report import Decision
 
-__all__ = ["find", "register", "state", "unregister", "why"]
+__all__ = ["find", "options", "register", "state", "unregister", "why"]
 
 _MISSING: Any = object()
 

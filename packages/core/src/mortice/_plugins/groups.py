@@ -100,6 +100,9 @@ GROUPS: dict[str, Group] = {
 
 KINDS: dict[str, Group] = {group.kind: group for group in GROUPS.values()}
 
+# Tags that keep an entry out of lists unless everything is asked for.
+HIDDEN_TAGS = ("debug", "experimental")
+
 # Who provides the names people ask for most, for the message when they are not installed.
 PROVIDERS: dict[tuple[str, str], str] = {
     ("device", "cpu"): "mortice-cpu",

@@ -21,9 +21,8 @@ from typing import Any
 
 from mortice._base.errors import ConfigError, nearest
 
-from .groups import KINDS
+from .groups import HIDDEN_TAGS, KINDS
 
-TAGS = ("debug", "experimental")
 OPTION_TYPES: dict[str, type | tuple[type, ...]] = {
     "bool": bool,
     "int": int,
@@ -82,8 +81,8 @@ def _row(row: Any, where: str) -> dict[str, Any]:
     for key in ("tags", "devices"):
         _strings(row.get(key, []), f"{where}: {key}")
     for tag in row.get("tags", []):
-        if tag not in TAGS:
-            raise ConfigError(f"{where}: unknown tag {tag!r}; expected {' or '.join(TAGS)}.")
+        if tag not in HIDDEN_TAGS:
+            raise ConfigError(f"{where}: unknown tag {tag!r}; expected {' or '.join(HIDDEN_TAGS)}.")
     if not isinstance(row.get("summary", ""), str):
         raise ConfigError(f"{where}: summary is not text.")
     for need in row.get("needs", []):

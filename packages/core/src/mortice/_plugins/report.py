@@ -10,10 +10,7 @@ from mortice._base.errors import ConfigError, nearest
 
 from . import catalog, index, manager, manifest, policy, probe, resolution
 from .entry import Entry, Status
-from .groups import KINDS, Group, group_of
-
-# Tags that keep an entry out of lists unless everything is asked for.
-HIDDEN_TAGS = ("debug", "experimental")
+from .groups import HIDDEN_TAGS, KINDS, Group, group_of
 
 
 class Backend(NamedTuple):
