@@ -60,6 +60,12 @@ def compile_text(text: str, target: Target) -> bytes:
         return machine.emit_object(module)  # type: ignore[attr-defined]
 
 
+def prepare(target: Target) -> None:
+    """Initialises LLVM for ``target``."""
+    with _lock:
+        _target_machine(target)
+
+
 def check_externs(names: set[str]) -> None:
     """Raises CompileError if an object needs a symbol outside ALLOWED_EXTERNS."""
     bad = sorted(names - ALLOWED_EXTERNS)

@@ -13,7 +13,6 @@ from ..target import Target, host
 from . import cache
 
 _lock = threading.RLock()
-_keep: list[object] = []
 
 
 class Library:
@@ -49,23 +48,24 @@ def resolve(name: str) -> int:
     return ctypes.cast(getattr(ctypes.CDLL(None), name), ctypes.c_void_p).value or 0
 
 
-def _load_by_llvm(obj: bytes) -> dict[str, int]:
+def _load_by_llvm(obj: bytes, uses_pool: bool) -> dict[str, int]:
     """Loads with LLVM's own loader, on platforms that ``elf`` does not know."""
     import llvmlite.binding as llvm
 
-    from .compiler import ALLOWED_EXTERNS, _target_machine
+    from .compiler import prepare
 
-    _target_machine(host())
-    for name in ALLOWED_EXTERNS:
-        if name.startswith("mortice_"):
-            llvm.add_symbol(name, resolve(name))
+    prepare(host())
+    if uses_pool:
+        llvm.add_symbol("mortice_parallel_for", resolve("mortice_parallel_for"))
     module = llvm.parse_assembly("", llvm.create_context())
     machine = llvm.Target.from_default_triple().create_target_machine()
     engine = llvm.create_mcjit_compiler(module, machine)
     file = llvm.ObjectFileRef.from_data(obj)
     engine.add_object_file(file)
     engine.finalize_object()
-    _keep.append((engine, module, file))
+    # Kept beyond the interpreter's end: a worker thread may be inside this code when it ends.
+    for kept in (engine, module, file):
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
     return _EngineSymbols(engine)
 
 
@@ -85,27 +85,27 @@ class _EngineSymbols(dict[str, int]):
         return found
 
 
-def load_object(obj: bytes) -> Library:
-    """Loads an object file into this process."""
+def load_object(obj: bytes, *, uses_pool: bool = True) -> Library:
+    """Loads an object file into this process; all but the pool itself may use the pool."""
     if loads_elf():
         from .elf import load as load_elf
 
         return Library(load_elf(obj, resolve))
-    return Library(_load_by_llvm(obj))
+    return Library(_load_by_llvm(obj, uses_pool))
 
 
-def load(key: bytes, make_text: Callable[[Target], str], target: Target | None = None) -> Library:
+def load(key: bytes, make_text: Callable[[Target], str], *, uses_pool: bool = True) -> Library:
     """Returns the code for ``key``: from the cache, else compiled from ``make_text(target)``.
 
     ``key`` must determine the text, given this package's sources and the target.
     """
-    target = target or host()
+    target = host()
     with _lock:
         full = cache.digest(cache.source_hash(), target.name.encode(), sys.platform.encode(), key)
         obj = cache.read(full)
         if obj is not None:
             try:
-                return load_object(obj)
+                return load_object(obj, uses_pool=uses_pool)
             except LoadError:
                 pass  # a bad entry is a miss: it is made again below
         from .compiler import check_externs, compile_text
@@ -116,4 +116,4 @@ def load(key: bytes, make_text: Callable[[Target], str], target: Target | None =
 
             check_externs(externs(obj))
         cache.write(full, obj)
-        return load_object(obj)
+        return load_object(obj, uses_pool=uses_pool)

@@ -33,7 +33,9 @@ def _pool() -> Library:
             from .library import load
             from .pool_text import pool_text
 
-            _library = load(b"pool", lambda target: pool_text(target, sys.platform))
+            _library = load(
+                b"pool", lambda target: pool_text(target, sys.platform), uses_pool=False
+            )
             _apply(get_num_threads())
             if hasattr(os, "register_at_fork"):
                 reset = _library.function("mortice_pool_reset")

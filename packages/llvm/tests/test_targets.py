@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mortice_llvm import target
+from mortice_llvm.emit import emit_kernel
+from mortice_llvm.emit.philox import emit_fill
+from mortice_llvm.errors import NotAvailable
+from mortice_llvm.kernels.build import build
+from mortice_llvm.kernels.table import entry
+from mortice_llvm.runtime import elf, library
+from mortice_llvm.runtime import threads as pool
+from mortice_llvm.runtime.compiler import check_externs, compile_text
+from mortice_llvm.runtime.pool_text import SERIAL, pool_text
+
+
+@pytest.mark.parametrize("name", target.TARGETS)
+def test_every_target_compiles(name):
+    """Machine code is made for each target, also those that this machine cannot run."""
+    t = target.named(name)
+    machine = 62 if t.arch == "x86_64" else 183
+    kernels = [("pointwise", n) for n in ("gelu", "sin", "pow", "log", "lt", "adam")]
+    kernels += [("row", n) for n in ("softmax", "argmax", "layer_norm_affine")]
+    texts = [emit_kernel(build(entry(f, n), "k", "f32"), t) for f, n in kernels]
+    texts += [emit_kernel(build(entry("pointwise", "add"), "k", d), t) for d in ("bf16", "i8")]
+    texts += [emit_fill("f32", "k", t), pool_text(t, "linux"), pool_text(t, "darwin")]
+    for text in texts:
+        obj = compile_text(text, t)
+        if obj[:4] == b"\x7fELF":
+            assert int.from_bytes(obj[18:20], "little") == machine
+            if t.arch == "x86_64":
+                check_externs(elf.externs(obj))
+
+
+def test_systems_without_futex_run_alone():
+    assert pool_text(target.host(), "win32") == SERIAL
+
+
+def test_the_level_can_be_lowered_and_not_raised(monkeypatch):
+    monkeypatch.setattr(target, "_host", None)
+    lowest = [t for t in target.TARGETS.values() if t.arch == target.machine()][-1]
+    monkeypatch.setenv("MORTICE_LLVM_TARGET", lowest.name)
+    assert target.host() is lowest
+    monkeypatch.setattr(target, "_host", None)
+    monkeypatch.setenv("MORTICE_LLVM_TARGET", "avx513")
+    with pytest.raises(NotAvailable, match="'avx512'"):
+        target.host()
+    other = "neon" if target.machine() == "x86_64" else "avx2"
+    monkeypatch.setenv("MORTICE_LLVM_TARGET", other)
+    with pytest.raises(NotAvailable, match="this machine runs"):
+        target.host()
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_llvms_own_loader_where_there_is_no_other(monkeypatch, call, many):
+    monkeypatch.setattr(library, "loads_elf", lambda: False)
+    monkeypatch.setattr(pool, "_library", None)
+    t = target.host()
+    text = emit_kernel(build(entry("pointwise", "gelu_tanh"), "by_llvm", "f32"), t)
+    fn = library.load_object(compile_text(text, t)).function(
+        "by_llvm", library.ctypes.c_void_p, library.ctypes.c_void_p, library.ctypes.c_int64
+    )
+    n = 100_000 if many else 100
+    x = np.ones(n, np.float32)
+    y = np.zeros_like(x)
+    call(fn, y, x, n)
+    assert np.allclose(y, 0.841192, rtol=1e-5)
