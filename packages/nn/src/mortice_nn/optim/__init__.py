@@ -1,0 +1,23 @@
+"""Optimizers and learning rate schedules; users import it as ``mortice.optim``."""
+
+from mortice_nn.optim import lr_scheduler
+from mortice_nn.optim.adam import Adam, Adamax, AdamW, NAdam, RAdam
+from mortice_nn.optim.adaptive import ASGD, Adadelta, Adagrad, RMSprop, Rprop
+from mortice_nn.optim.optimizer import Optimizer
+from mortice_nn.optim.sgd import SGD
+
+__all__ = [
+    "ASGD",
+    "SGD",
+    "Adadelta",
+    "Adagrad",
+    "Adam",
+    "AdamW",
+    "Adamax",
+    "NAdam",
+    "Optimizer",
+    "RAdam",
+    "RMSprop",
+    "Rprop",
+    "lr_scheduler",
+]

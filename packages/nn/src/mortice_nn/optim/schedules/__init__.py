@@ -1,0 +1,1 @@
+"""The schedules behind ``lr_scheduler``, by how they work."""
