@@ -17,6 +17,8 @@ _FAMILIES: dict[tuple[str, str], dict[str, Kernel]] = {}
 #: in-place and ``out=`` forms), and host kernels that need no plug-in.
 from_row: Callable[[Operator, str], Kernel | None] = lambda op, device: None  # noqa: E731
 host_kernel: Callable[[str], Kernel | None] = lambda name: None  # noqa: E731
+#: Kernels of core that serve every device: allocation, copies between devices, fills.
+any_device_kernel: Callable[[str], Kernel | None] = lambda name: None  # noqa: E731
 adapt_runtime: Callable[[Any, Operator, str], Kernel | None]
 #: Wraps a mutating operator's kernel so that writes are counted.
 counting: Callable[[Operator, Kernel], Kernel] = lambda op, kernel: kernel  # noqa: E731
@@ -99,6 +101,10 @@ def _on_device(op: Operator, device: str) -> Kernel:
         found = host_kernel(op.name)
         if found is not None:
             return found
+    elif "cross_device" in op.row.tags:
+        found = any_device_kernel(op.name)
+        if found is not None:
+            return found
     failure: PluginError | None = None
     if device != "meta" and op.row.kind != "view":
         try:
@@ -107,6 +113,10 @@ def _on_device(op: Operator, device: str) -> Kernel:
             if not (op.row.body or op.row.decomposition or op.row.functional):
                 raise no_kernel(op, device, error) from error
             failure = error
+        if found is not None:
+            return found
+    if device not in ("cpu", "meta"):
+        found = any_device_kernel(op.name)
         if found is not None:
             return found
     found = _composite(op, device)

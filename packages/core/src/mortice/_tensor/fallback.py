@@ -6,12 +6,14 @@ from typing import Any
 
 from mortice._base.errors import NoKernel
 from mortice._dispatch.operator import Kernel, Operator
+from mortice._types.device import CPU, Device
 
 _WARNED: set[tuple[str, str]] = set()
 
 
 def through_cpu(op: Operator, device: str) -> Kernel:
     """A kernel that copies to the host, runs there, and copies the results back."""
+    device_position = op.schema.by_name.get("device")
 
     def on_cpu(*args: Any) -> Any:
         _policy(op, device)
@@ -30,6 +32,9 @@ def through_cpu(op: Operator, device: str) -> Kernel:
                 return type(x)(up(y) for y in x)  # pyright: ignore[reportUnknownVariableType]
             return x.to(where[0]) if hasattr(x, "_k") else x
 
+        if device_position is not None and args[device_position] is not None:
+            where.append(Device(args[device_position]))  # a factory: nothing else says where
+            args = (*args[:device_position], CPU, *args[device_position + 1 :])
         host = [down(x) for x in args]
         result = op(*host)
         for i in op.schema.mutated:

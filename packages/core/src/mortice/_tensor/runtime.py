@@ -10,12 +10,14 @@ import numpy as np
 from mortice._base.errors import DeviceError
 from mortice._dispatch import backends
 from mortice._dispatch.operator import Kernel, Operator
+from mortice._tensor import host
 from mortice._tensor.array import DeviceArray
-from mortice._tensor.make import wrap_device
+from mortice._tensor.make import wrap, wrap_device
 from mortice._types import device as device_types
 from mortice._types import shapes
 from mortice._types.device import CPU, Device
 from mortice._types.dtypes import DType
+from mortice._types.layout import preserve_format
 from mortice._types.shapes import Shape
 
 
@@ -215,6 +217,9 @@ def adapt(runtime: DeviceRuntime, op: Operator, device: str) -> Kernel | None:
 
 def _otherwise(op: Operator, device: str) -> Kernel:
     """What runs where the device has no kernel: decomposition, then the CPU."""
+    found = ANY_DEVICE.get(op.name)
+    if found is not None:
+        return found
     found = op.decomposition() or op.body()
     if found is not None:
         from mortice._dispatch.operator import mark_composite
@@ -248,6 +253,48 @@ def contiguous_copy(x: Any) -> Any:
     return r
 
 
+# -- what core does for every device -------------------------------------------------------------
+
+
+def clone(self: Any, memory_format: Any) -> Any:
+    if memory_format is None or memory_format is preserve_format:
+        strides = shapes.dense_strides_like(tuple(self.shape), self.stride())
+    else:
+        strides = shapes.strides_for(tuple(self.shape), memory_format)
+    r = allocate(tuple(self.shape), self._t, self.device, strides)
+    copy_between(r, self)
+    return r
+
+
+def fill_(self: Any, value: Any) -> Any:
+    data = np.empty(tuple(self.shape), self._t.numpy)
+    from_host(self, host.HOST["fill_.Scalar"](wrap(data, self._t), value)._a)
+    return self
+
+
+def zero_(self: Any) -> Any:
+    from_host(self, np.zeros(tuple(self.shape), self._t.numpy))
+    return self
+
+
+def local_scalar_dense(self: Any) -> Any:
+    return host.HOST["_local_scalar_dense"](wrap(to_host(self), self._t))
+
+
+#: The host's own where they ask for the device themselves, else from the runtime's copies.
+ANY_DEVICE: dict[str, Callable[..., Any]] = {
+    **{
+        name: host.HOST[name]
+        for name in ("copy_", "_to_copy", "empty.memory_format", "empty_strided")
+    },
+    "clone": clone,
+    "fill_.Scalar": fill_,
+    "fill_.Tensor": fill_,
+    "zero_": zero_,
+    "_local_scalar_dense": local_scalar_dense,
+}
+
+backends.any_device_kernel = ANY_DEVICE.get
 backends.adapt_runtime = adapt
 device_types.check_installed = lambda name: _check_installed(name)
 
