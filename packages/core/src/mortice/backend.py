@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pluggy
 
+from mortice._dispatch.operator import get
 from mortice._plugins.groups import HOOK_API_VERSION
 from mortice._tensor.array import DeviceArray
 from mortice._tensor.make import empty, view_of, wrap
 from mortice._tensor.runtime import DeviceRuntime, Features
 from mortice._types.promotion import NUMBERS, promote, result_type, with_number
 from mortice.errors import Unavailable
+
+
+
+def shape_rule(name: str) -> Any:
+    """The shape rule of an operator: its arguments -> (sizes, dtype[, strides]), or a list."""
+    return get(name).shape_rule()
+
 
 __all__ = [
     "HOOK_API_VERSION",
@@ -22,6 +32,7 @@ __all__ = [
     "hookimpl",
     "promote",
     "result_type",
+    "shape_rule",
     "view_of",
     "with_number",
     "wrap",
