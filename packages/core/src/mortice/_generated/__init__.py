@@ -5,7 +5,9 @@ from mortice._generated import conv
 from mortice._generated import factory
 from mortice._generated import linalg
 from mortice._generated import norm
+from mortice._generated import pad
 from mortice._generated import pointwise
+from mortice._generated import pool
 from mortice._generated import view
 
-FAMILIES = (conv, factory, linalg, norm, pointwise, view,)
+FAMILIES = (conv, factory, linalg, norm, pad, pointwise, pool, view,)
