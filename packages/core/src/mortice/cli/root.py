@@ -16,6 +16,11 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "plugins": ("mortice.cli.plugins:command", "Installed distributions with plug-ins."),
     "why": ("mortice.cli.why:command", "Why a name means what it means."),
     "doctor": ("mortice.cli.doctor:command", "Look for what is wrong with this installation."),
+    "inspect": ("mortice.cli.inspect:command", "What is in a checkpoint, without loading it."),
+    "convert": (
+        "mortice.cli.convert:command",
+        "Convert a checkpoint between .pt and .safetensors.",
+    ),
 }
 
 

@@ -5,6 +5,8 @@ unsafe or not understood ends in `mortice.errors.CheckpointError`, which says wh
 """
 
 from mortice.serialization.bounds import Limits, limits
+from mortice.serialization.convert import convert
+from mortice.serialization.inspection import Contents, inspect
 from mortice.serialization.load import get_unsafe_globals_in_checkpoint, load
 from mortice.serialization.options import (
     LoadEndianness,
@@ -26,16 +28,19 @@ from mortice.serialization.save import save
 from mortice.serialization.tags import default_restore_location, location_tag, register_package
 
 __all__ = [
+    "Contents",
     "Limits",
     "LoadEndianness",
     "add_safe_globals",
     "clear_safe_globals",
+    "convert",
     "default_restore_location",
     "get_crc32_options",
     "get_default_load_endianness",
     "get_default_mmap_options",
     "get_safe_globals",
     "get_unsafe_globals_in_checkpoint",
+    "inspect",
     "limits",
     "load",
     "location_tag",

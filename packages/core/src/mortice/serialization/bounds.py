@@ -21,7 +21,7 @@ BOUNDS: dict[str, tuple[int, str]] = {
     "records": (1_000_000, "records in one file"),
     "pickle_bytes": (1 << 30, "bytes of one pickle"),
     "objects_memory": (512 << 20, "bytes of Python objects that one pickle may make"),
-    "depth": (500, "containers inside each other"),
+    "depth": (200, "containers inside each other"),
     "expansion": (1000, "nodes of the data written out as a tree, per opcode of its pickle"),
     "cycles": (0, "1 accepts data that contains itself"),
     "inflate_ratio": (100, "bytes out of a compressed record per byte in"),

@@ -333,7 +333,7 @@ class Container:
                         field += 8
                 return values[0], values[1], values[2]
             position += length
-        return short
+        raise self._refuse("a zip64 field is missing", at=at, fix=_DAMAGED)
 
     def _plain_name(self, raw: bytes, at: int) -> str:
         try:
@@ -352,7 +352,8 @@ class Container:
             folder, slash, _ = record.name.partition("/")
             if not slash or folder != root:
                 raise self._refuse(
-                    f"record {record.name!r} lies outside the folder {root!r} of the others",
+                    f"a record outside the folder {root!r} of the others",
+                    record,
                     fix="Not a checkpoint as torch.save or mortice.save writes it.",
                 )
         return root

@@ -68,8 +68,22 @@ QSCHEMES = (
 # Protocol 2 writes the names of Python 2.
 PYTHON2_MODULES = {"__builtin__": "builtins", "copy_reg": "copyreg", "UserDict": "collections"}
 
+# Builtins through which arguments alone reach everything.
+BLOCKED_BUILTINS = frozenset(
+    "eval exec compile open __import__ getattr setattr delattr input breakpoint globals locals "
+    "vars memoryview type super object".split()
+)
+
 # No list of safe globals opens these.
 BLOCKED_MODULES = frozenset(
     "sys os posix nt subprocess importlib runpy ctypes pickle _pickle marshal shutil socket pty "
     "code codeop webbrowser".split()
 )
+
+
+def is_blocked(full: str) -> bool:
+    """Whether a full name can run programs, whatever anyone marks safe."""
+    module, _, name = full.partition(".")
+    return module in BLOCKED_MODULES or (
+        module == "builtins" and name.partition(".")[0] in BLOCKED_BUILTINS
+    )

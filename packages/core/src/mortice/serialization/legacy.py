@@ -61,16 +61,18 @@ def open_legacy(
         if ref.nbytes > source.size:
             raise u.refuse(f"storage {ref.key!r} of {ref.nbytes} bytes in a file of {source.size}")
 
+    made.storage_handler = made.persistent(check_size)
     data = Unpickler(
         pickles,
         names,
-        made.persistent(check_size),
+        made.storage_handler,
         _place(made, at),
         limits,
         start=at,
         encoding=encoding,
     )
     made.set_data(data)
+    made.pickle = pickles[data.start : data.end]
     keys, at = _plain(made, pickles, data.end, "list of storages")
     _find_storages(made, keys, at)
     return made

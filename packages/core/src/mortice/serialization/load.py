@@ -130,7 +130,8 @@ def materialize(checkpoint: Checkpoint, map_location: Any, *, mapped: bool, veri
             return meta_storage(ref.nbytes)
         return placement.place(from_buffer(buffer), ref.location)
 
-    return Materializer(checkpoint, TensorFactory(place), read).run()
+    with checkpoint.bounded_recursion():
+        return Materializer(checkpoint, TensorFactory(place), read).run()
 
 
 class StorageReader:

@@ -76,26 +76,28 @@ class Materializer:
         self._tuples: dict[int, Any] = {}
         # Keeps the originals alive while their ids are keys.
         self._kept: list[Any] = []
-        self._made_until = 0
 
     def run(self) -> Any:
         """The object that the file holds."""
+        self.run_calls()
+        return self.resolve(self.checkpoint.root)
+
+    def run_calls(self) -> None:
+        """Call what was marked safe, and set states, in the order of the file."""
         calls = self.checkpoint.calls
         steps: list[tuple[int, Call, Any]] = []
         for call in calls:
             steps.append((call.at, call, UNSET))
             steps.extend((at, call, state) for at, state in call.states)
         steps.sort(key=lambda step: step[0])
-        for at, call, state in steps:
-            self._made_until = at
+        for _, call, state in steps:
             if state is UNSET:
                 call.value = self._call(call)
             else:
                 self._build(call, state)
-        self._made_until = 1 << 62
+        # What was resolved for a call may have been added to since.
         self._resolved.clear()
         self._tuples.clear()
-        return self.resolve(self.checkpoint.root)
 
     # -- the walk ------------------------------------------------------------------------------
 

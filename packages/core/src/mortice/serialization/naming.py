@@ -38,3 +38,20 @@ def torch_module(module: str) -> str | None:
         if dotted.startswith(ours):
             return (theirs + dotted[len(ours) :]).rstrip(".")
     return None
+
+
+def our_module(module: str) -> str:
+    """Our name for a module of PyTorch's, where we have such a module; else as it is."""
+    import importlib.util
+
+    for ours, theirs in _PREFIXES:
+        dotted = module + "."
+        if not ours.startswith("mortice_nn") or not dotted.startswith(theirs):
+            continue
+        name = (ours + dotted[len(theirs) :]).rstrip(".")
+        try:
+            if importlib.util.find_spec(name) is not None:
+                return name
+        except ModuleNotFoundError:  # of a parent: mortice-nn is not installed
+            pass
+    return module

@@ -7,7 +7,8 @@ way to fill a buffer with the bytes of one.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from mortice.errors import CheckpointError
@@ -56,8 +57,10 @@ class Checkpoint:
         "limits",
         "names",
         "opcodes",
+        "pickle",
         "root",
         "source",
+        "storage_handler",
         "storages",
     )
 
@@ -72,6 +75,9 @@ class Checkpoint:
         self.calls: list[Call] = []
         self.opcodes = 0
         self.storages: dict[str, StorageRef] = {}
+        self.pickle = b""
+        # Makes a description of a persistent id: (unpickler, id) -> StorageRef.
+        self.storage_handler: Any = None
         # Where a storage's bytes lie in the file, for the legacy format.
         self._records: dict[str, int] = {}
 
@@ -87,6 +93,18 @@ class Checkpoint:
     def at(self, offset: int, problem: str, fix: str = "") -> CheckpointError:
         """The error for byte ``offset`` of the pickle with the data."""
         return self.refuse(problem, fix, record="data.pkl", offset=offset)
+
+    @contextmanager
+    def bounded_recursion(self) -> Iterator[None]:
+        """Turns a walk that is too deep for this interpreter into the error about depth."""
+        try:
+            yield
+        except RecursionError:
+            raise self.refuse(
+                "containers inside each other, deeper than Python's recursion limit",
+                "If you trust the file, raise it too: sys.setrecursionlimit.",
+                record="data.pkl",
+            ) from None
 
     # -- reading -------------------------------------------------------------------------------
 
@@ -198,15 +216,38 @@ def open_checkpoint(
     """Read and validate all of a checkpoint but its storages. Raises CheckpointError."""
     names = names if names is not None else Names()
     head = source.read(0, min(source.size, 64))
+    if not head.startswith(LOCAL_MAGIC):
+        from mortice.serialization.legacy import open_legacy
+
+        return open_legacy(source, limits, names, encoding, head)
+    made = _open_zip(source, limits, names, verify, default_big)
+    unpickler = Unpickler(
+        made.pickle,
+        names,
+        made.storage_handler,
+        lambda problem, offset, fix: made.at(offset, problem, fix),
+        limits,
+        encoding=encoding,
+    )
+    made.set_data(unpickler)
+    extra = len(made.pickle) - unpickler.end
+    if extra:
+        raise made.at(unpickler.end, f"{extra} bytes after the pickle's STOP")
+    return made
+
+
+def open_frame(source: Source, limits: Limits) -> Checkpoint:
+    """A checkpoint whose pickle is not interpreted (but in the legacy format, to find its end)."""
+    head = source.read(0, min(source.size, 64))
     if head.startswith(LOCAL_MAGIC):
-        return _open_zip(source, limits, names, encoding, verify, default_big)
+        return _open_zip(source, limits, Names(collect=True), True, False)
     from mortice.serialization.legacy import open_legacy
 
-    return open_legacy(source, limits, names, encoding, head)
+    return open_legacy(source, limits, Names(collect=True), "utf-8", head)
 
 
 def _open_zip(
-    source: Source, limits: Limits, names: Names, encoding: str, verify: bool, default_big: bool
+    source: Source, limits: Limits, names: Names, verify: bool, default_big: bool
 ) -> Checkpoint:
     made = Checkpoint(source, limits, names, "zip")
     container = made.container = Container(source, limits)
@@ -245,16 +286,6 @@ def _open_zip(
             )
         container.inflated_size(record)
 
-    data = container.read("data.pkl", limits.pickle_bytes, verify)
-    unpickler = Unpickler(
-        data,
-        names,
-        made.persistent(check_size),
-        lambda problem, offset, fix: made.at(offset, problem, fix),
-        limits,
-        encoding=encoding,
-    )
-    made.set_data(unpickler)
-    if unpickler.end != len(data):
-        raise made.at(unpickler.end, f"{len(data) - unpickler.end} bytes after the pickle's STOP")
+    made.storage_handler = made.persistent(check_size)
+    made.pickle = container.read("data.pkl", limits.pickle_bytes, verify)
     return made

@@ -602,7 +602,7 @@ class Names:
             return Global(full, at, rule)
         if full in _TENSOR_CLASSES:
             return Global(full, at, _no_call)
-        blocked = full.partition(".")[0] in formats.BLOCKED_MODULES
+        blocked = formats.is_blocked(full)
         if not blocked:
             target = safe.targets().get(full)
             if target is not None:
@@ -612,7 +612,7 @@ class Names:
             return Global(full, at)
         if blocked:
             raise u.refuse(
-                f"the file names {full}, whose module can run programs",
+                f"the file names {full}, which can run programs",
                 "It is made to attack whoever loads it. Do not load it in any other way.",
             )
         if full in _KNOWN_NOT_MADE:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from mortice.errors import InvalidValue
-from mortice.serialization.formats import BLOCKED_MODULES
+from mortice.serialization.formats import is_blocked
 from mortice.serialization.naming import names_of
 
 _lock = threading.Lock()
@@ -125,9 +125,9 @@ def _entry(item: Any) -> tuple[Any, list[str]]:
     if not callable(target):
         raise InvalidValue(f"{target!r} is no function or class; only those can be safe globals.")
     for name in names:
-        if name.partition(".")[0] in BLOCKED_MODULES:
+        if is_blocked(name):
             raise InvalidValue(
-                f"{name} cannot be a safe global: its module can run programs. "
+                f"{name} cannot be a safe global: it can run programs. "
                 "Wrap what you need of it in a function of your own."
             )
     return target, names

@@ -396,6 +396,8 @@ def _global(u: Unpickler, at: int) -> int:
             parts.append(u.data[at:end].decode("utf-8"))
         except UnicodeDecodeError:
             raise u.refuse("a GLOBAL name is not UTF-8") from None
+        if not parts[-1].isprintable():
+            raise u.refuse("a GLOBAL name with control characters")
         at = end + 1
     u.stack.append(u.names.find(u, parts[0], parts[1]))
     return at
