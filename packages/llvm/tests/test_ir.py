@@ -119,6 +119,71 @@ def test_scattered_stores(level, call):
     assert np.array_equal(y, x.T)
 
 
+COLUMNS = """\
+kernel columns(cols; rows)
+  out y f32 [1, 0]
+  out z f32 [1, 0]
+  in x f32 [1, cols]
+  in m f32 [0, 1]
+fold
+  %0 = load f32 x
+  %1 = load f32 m
+  %2 = mul f32 %0, %1
+  %3 = reduce_sum f32 %2
+  %4 = reduce_max f32 %0
+each
+  %5 = neg f32 %4
+  store f32 y, %3
+  store f32 z, %5
+end
+"""
+
+
+@pytest.mark.parametrize(("rows", "cols"), [(1, 1), (7, 100), (3000, 130), (0, 5)])
+def test_columns_are_reduced_by_folding(level, call, rows, cols):
+    kernel = parse(COLUMNS)
+    assert text(kernel) == COLUMNS
+    rng = np.random.default_rng(0)
+    x, m = rng.standard_normal((rows, cols)).astype(np.float32), rng.standard_normal(rows)
+    m = m.astype(np.float32)
+    y, z = np.empty(cols, np.float32), np.empty(cols, np.float32)
+    call(kernels.custom(kernel), y, z, x, m, cols, rows)
+    wide = x.astype(np.float64)
+    assert np.allclose(y, (wide * m[:, None]).sum(0), rtol=1e-4, atol=1e-4)
+    assert np.array_equal(z, -x.max(0, initial=-np.inf))
+
+
+def test_folds_and_lanes_reduce_together(level, call):
+    """Sums over the first and last of three axes: each lane folds, then the lanes are summed."""
+    b = Build("channels", ("c", "hw"), over="n")
+    b.out("total", "f32", (1, 0, 0))
+    b.input("x", "f32", ("hw", 1, "step"))
+    b.fold()
+    part = b.reduce("sum", b.load("x"))
+    b.each()
+    whole = b.reduce("sum", part)
+    b.row()
+    b.store("total", whole)
+    x = np.random.default_rng(0).standard_normal((6, 5, 77)).astype(np.float32)
+    out = np.empty(5, np.float32)
+    call(kernels.custom(b.done()), out, x, 5, 77, 6, 5 * 77)
+    assert np.allclose(out, x.sum((0, 2), dtype=np.float64), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("each\n", "row\n"), "after 'fold'"),
+        (("(cols; rows)", "(cols)"), "strides"),
+        (("  %3 = reduce_sum f32 %2\n", "  %3 = reduce_argmax i64 %2\n"), "not possible"),
+        (("%5 = neg f32 %4", "%5 = neg f32 %2"), "not defined here"),
+    ],
+)
+def test_the_rules_of_folds(change, message):
+    with pytest.raises(InvalidKernel, match=message):
+        kernels.custom(parse(COLUMNS.replace(*change)))
+
+
 def test_which_buffers_may_be_the_same_memory():
     soft = build(entry("row", "softmax"), "k", "f32")
     assert soft.may_alias("y", "x")

@@ -44,7 +44,7 @@ def _emit_entry(kernel: Kernel, text: Text) -> None:
     """The function that callers see."""
     scalar_types = {"f64": "double", "i64": "i64"}
     params = [("ptr", b.name) for b in kernel.buffers]
-    params += [("i64", n) for n in (*kernel.dims, *kernel.symbols())]
+    params += [("i64", n) for n in (*kernel.sizes(), *kernel.symbols())]
     params += [(scalar_types[s.dtype], s.name) for s in kernel.scalars]
     given = ", ".join(f"{t} %{n}" for t, n in params)
     text.lines.append(f"define void @{kernel.name}({given}) #0 {{")
@@ -53,28 +53,44 @@ def _emit_entry(kernel: Kernel, text: Text) -> None:
     for k, (type_, name) in enumerate(params):
         slot = text.value(f"getelementptr i64, ptr {args}, i64 {k}")
         text.do(f"store {type_} %{name}, ptr {slot}, align 8")
-    *outer, inner = (f"%{d}" for d in kernel.dims)
-    rows = inner
-    chunk = str(CHUNK)
-    total = inner
-    if outer:
-        rows = outer[0]
-        for d in outer[1:]:
-            rows = text.value(f"mul i64 {rows}, {d}")
-        total = text.value(f"mul i64 {rows}, {inner}")
-        whole = text.value(f"call i64 @llvm.umax.i64(i64 {inner}, i64 1)")
-        part = text.value(f"udiv i64 {CHUNK}, {whole}")
-        chunk = text.value(f"call i64 @llvm.umax.i64(i64 {part}, i64 1)")
+    units, total, chunk = _share(kernel, text)
     small = text.value(f"icmp ule i64 {total}, {GRAIN}")
     body = f"@{kernel.name}_range"
     text.do(f"br i1 {small}, label %alone, label %shared")
     text.label("alone")
-    text.do(f"call void {body}(ptr {args}, i64 0, i64 {rows})")
+    text.do(f"call void {body}(ptr {args}, i64 0, i64 {units})")
     text.do("ret void")
     text.label("shared")
-    text.do(f"call void @{PARALLEL_FOR}(ptr {body}, ptr {args}, i64 {rows}, i64 {chunk})")
+    text.do(f"call void @{PARALLEL_FOR}(ptr {body}, ptr {args}, i64 {units}, i64 {chunk})")
     text.do("ret void")
     text.lines.append("}")
+
+
+def _share(kernel: Kernel, text: Text) -> tuple[str, str, str]:
+    """(units of work, all element steps, units in a chunk); a unit is a row, or an element of a
+    kernel of one dimension.
+    """
+    *outer, inner = (f"%{d}" for d in kernel.dims)
+    factors = [inner] if outer else []
+    factors += [f"%{kernel.over}"] if kernel.over else []
+
+    def product(numbers: list[str]) -> str:
+        out = numbers[0] if numbers else "1"
+        for n in numbers[1:]:
+            out = text.value(f"mul i64 {out}, {n}")
+        return out
+
+    units, cost = product(outer or [inner]), product(factors)
+    if not factors:
+        return units, units, str(CHUNK)
+    total = text.value(f"mul i64 {units}, {cost}")
+    least = text.value(f"call i64 @llvm.umax.i64(i64 {cost}, i64 1)")
+    part = text.value(f"udiv i64 {CHUNK}, {least}")
+    chunk = text.value(f"call i64 @llvm.umax.i64(i64 {part}, i64 1)")
+    if not outer:  # whole vectors
+        up = text.value(f"add i64 {chunk}, {text.target.width - 1}")
+        chunk = text.value(f"and i64 {up}, {-text.target.width}")
+    return units, total, chunk
 
 
 class _Body:
@@ -114,7 +130,7 @@ class _Body:
     def _unpack(self) -> None:
         t, k = self.text, self.kernel
         names = [("ptr", b.name) for b in k.buffers]
-        names += [("i64", n) for n in (*k.dims, *k.symbols())]
+        names += [("i64", n) for n in (*k.sizes(), *k.symbols())]
         names += [("double" if s.dtype == "f64" else "i64", s.name) for s in k.scalars]
         for n, (type_, name) in enumerate(names):
             slot = t.value(f"getelementptr i64, ptr %args, i64 {n}")
@@ -122,7 +138,7 @@ class _Body:
             (self.base if type_ == "ptr" else self.number)[name] = value
         self.whole = dict(self.base)
 
-    def _stride(self, s: int | str) -> str:
+    def stride(self, s: int | str) -> str:
         return str(s) if isinstance(s, int) else self.number[s]
 
     def _enter_row(self, row: str) -> None:
@@ -139,7 +155,7 @@ class _Body:
             for d in range(len(outer)):
                 if b.strides[d] == 0:
                     continue
-                part = t.value(f"mul i64 {index[d]}, {self._stride(b.strides[d])}")
+                part = t.value(f"mul i64 {index[d]}, {self.stride(b.strides[d])}")
                 offset = t.value(f"add i64 {offset}, {part}") if offset else part
             self.base[b.name] = self._element(b, self.whole[b.name], offset or "0")
 
@@ -151,11 +167,15 @@ class _Body:
     # -- regions -------------------------------------------------------------------------------
 
     def _regions(self, start: str, stop: str) -> None:
+        folds: list[Region] = []
         for region in self.kernel.regions:
             if region.kind == "row":
                 self._row(region)
+            elif region.kind == "fold":
+                folds.append(region)
             else:
-                _Loop(self, region).emit(start, stop)
+                _Loop(self, region, folds).emit(start, stop)
+                folds = []
 
     def _row(self, region: Region) -> None:
         for i in region.instrs:
@@ -199,16 +219,20 @@ def plain(v: Lanes, i: Instr, args: list[tuple[str, str]]) -> str:
 
 
 class _Loop:
-    """Emits one ``each`` region: hoisted values, then vectors, then what is left over."""
+    """Emits one ``each`` region with the folds before it: hoisted values, then vectors, then what
+    is left over.
+    """
 
-    def __init__(self, body: _Body, region: Region) -> None:
+    def __init__(self, body: _Body, region: Region, folds: list[Region]) -> None:
         self.body = body
         self.kernel = body.kernel
         self.text = body.text
         self.region = region
-        wide = any(DTYPES[i.dtype].bits == 64 for i in region.instrs if i.op != "param")
+        self.folds = folds
+        instrs = [i for r in (*folds, region) for i in r.instrs]
+        wide = any(DTYPES[i.dtype].bits == 64 for i in instrs if i.op != "param")
         self.width = body.target.width // (2 if wide else 1)
-        dtypes: dict[int, str] = {i.id: i.dtype for i in region.instrs}
+        dtypes: dict[int, str] = {i.id: i.dtype for i in instrs}
         dtypes |= {n: d for n, (_, d) in body.uniform.items()}
         self.reductions = {
             i.id: (Accumulator(i.op[7:], dtypes[i.args[0]]), i.args[0])
@@ -219,12 +243,13 @@ class _Loop:
 
     def _is_uniform(self, i: Instr) -> bool:
         if i.op == "load":
-            return self.kernel.buffer(str(i.attr)).strides[-1] == 0
+            inner = len(self.kernel.dims) - 1
+            return not any(self.kernel.buffer(str(i.attr)).strides[inner:])
         return i.op == "param"
 
     def emit(self, start: str, stop: str) -> None:
         t = self.text
-        for i in self.region.instrs:
+        for i in (i for r in (*self.folds, self.region) for i in r.instrs):
             if self._is_uniform(i):
                 self.hoisted[i.id] = (self.body.scalar(i, []), i.dtype)
         state = {n: self._lanes(n, self.width).neutral_state for n in self.reductions}
@@ -296,7 +321,7 @@ class _Loop:
 
     def _splats(self, width: int) -> dict[int, tuple[str, str]]:
         """Row values and hoisted loads that this region uses, in every lane."""
-        needed = {a for i in self.region.instrs for a in i.args}
+        needed = {a for r in (*self.folds, self.region) for i in r.instrs for a in i.args}
         out: dict[int, tuple[str, str]] = {}
         for n, (value, dtype) in (self.body.uniform | self.hoisted).items():
             if n in needed:
@@ -327,7 +352,7 @@ class _Iteration:
     ) -> None:
         self.loop = loop
         self.text = loop.text
-        self.base = loop.body.base
+        self.base = dict(loop.body.base)
         self.width = width
         self.i = i
         self.values = dict(splats)
@@ -343,18 +368,66 @@ class _Iteration:
 
     def emit(self, held: dict[int, State]) -> dict[int, State]:
         """Emits all instructions; returns the new accumulators."""
+        for region in self.loop.folds:
+            self._fold(region)
+        return self._run(self.loop.region, held, self.loop.reductions)
+
+    def _fold(self, region: Region) -> None:
+        """The loop over ``over``: every lane reduces for itself."""
+        t, tag = self.text, self.text.fresh()
+        dtypes = {i.id: i.dtype for i in region.instrs}
+        dtypes |= {n: d for n, (_, d) in self.values.items()}
+        reductions = {
+            i.id: (Accumulator(i.op[7:], dtypes[i.args[0]]), i.args[0])
+            for i in region.instrs
+            if i.op.startswith("reduce_")
+        }
+        lanes = {n: _AccLanes(acc, t, self.width) for n, (acc, _) in reductions.items()}
+        count = self.loop.body.number[self.loop.kernel.over]
+        loop, after, k = f"fold{tag}", f"folded{tag}", f"%k{tag}"
+        some = t.value(f"icmp sgt i64 {count}, 0")
+        before, kept, base = t.block, dict(self.values), dict(self.base)
+        t.do(f"br i1 {some}, label %{loop}, label %{after}")
+        t.label(loop)
+        phis = t.later()
+        held = {n: (f"%f{tag}.{n}",) for n in reductions}
+        for b in self.loop.kernel.buffers:
+            if b.strides[-1] != 0:
+                offset = t.value(f"mul i64 {k}, {self.loop.body.stride(b.strides[-1])}")
+                memory = DTYPES[b.dtype].memory
+                self.base[b.name] = t.value(
+                    f"getelementptr {memory}, ptr {base[b.name]}, i64 {offset}"
+                )
+        new = self._run(region, held, reductions)
+        self.base, self.values = base, kept
+        t.do(f"{k}.next = add nsw i64 {k}, 1")
+        t.do(f"{k}.more = icmp slt i64 {k}.next, {count}")
+        t.do(f"br i1 {k}.more, label %{loop}, label %{after}")
+        last = t.block
+        phis.append(f"  {k} = phi i64 [0, %{before}], [{k}.next, %{last}]")
+        t.label(after)
+        for n, (acc, _) in reductions.items():
+            type_, start = lanes[n].types[0], lanes[n].neutral_state[0]
+            ends = f"phi {type_} [{start}, %{before}], [{new[n][0]}, %{last}]"
+            phis.append(f"  {held[n][0]} = {ends}")
+            self.values[n] = (t.value(ends), acc.dtype)
+
+    def _run(
+        self, region: Region, held: dict[int, State], reductions: dict[int, tuple[Accumulator, int]]
+    ) -> dict[int, State]:
+        """Emits a region's instructions for this vector."""
         new: dict[int, State] = {}
-        for i in self.loop.region.instrs:
+        for i in region.instrs:
             v = Lanes(self.text, i.dtype, self.width)
             if i.op == "store":
                 value = to_memory(v, self.values[i.args[0]][0])
                 self._store(v, self.loop.kernel.buffer(str(i.attr)), value)
-            elif i.id in self.loop.reductions:
-                new[i.id] = self._accumulate(i, held[i.id])
+            elif i.id in reductions:
+                masked = region.kind == "each"
+                new[i.id] = self._accumulate(reductions[i.id][0], i, held[i.id], masked)
             elif i.id not in self.values:
                 if i.op == "load":
-                    raw = self._load(v, self.loop.kernel.buffer(str(i.attr)))
-                    value = from_memory(v, raw)
+                    value = self._load(v, self.loop.kernel.buffer(str(i.attr)))
                 elif i.op == "index":
                     value = v.add(v.splat(self.i), v.iota())
                 elif self.loop._is_uniform(i):  # an unused hoisted value
@@ -364,16 +437,15 @@ class _Iteration:
                 self.values[i.id] = (value, i.dtype)
         return new
 
-    def _accumulate(self, i: Instr, held: State) -> State:
-        acc, operand = self.loop.reductions[i.id]
-        value, dtype = self.values[operand]
+    def _accumulate(self, acc: Accumulator, i: Instr, held: State, masked: bool) -> State:
+        value, dtype = self.values[i.args[0]]
         v = Lanes(self.text, dtype, self.width)
         words = v.like("u32")
         state: State = (value,)
         if acc.positional:
             at = self.text.value(f"trunc i64 {self.i} to i32")
             state = (value, words.add(words.splat(at), words.iota()))
-        if self.mask is not None:
+        if masked and self.mask is not None:
             empty = acc.neutral(v)
             kinds = (v, words)
             state = tuple(kinds[k].select(self.mask, s, empty[k]) for k, s in enumerate(state))
@@ -381,9 +453,12 @@ class _Iteration:
 
     # -- memory --------------------------------------------------------------------------------
 
+    def _inner_stride(self, b: Buffer) -> int | str:
+        return b.strides[len(self.loop.kernel.dims) - 1]
+
     def _addresses(self, b: Buffer) -> tuple[str, bool]:
         """The address of a vector (consecutive elements), or of each lane (True)."""
-        stride = self.loop.body._stride(b.strides[-1])
+        stride = self.loop.body.stride(self._inner_stride(b))
         memory = DTYPES[b.dtype].memory
         base = self.base[b.name]
         if stride == "1" or self.width == 1:
@@ -405,6 +480,15 @@ class _Iteration:
         return f"<{self.width} x {memory}>", f"v{self.width}{short}", mask
 
     def _load(self, v: Lanes, b: Buffer) -> str:
+        if self._inner_stride(b) == 0:
+            one = Lanes(self.text, v.dtype.name, 1)
+            address = self.base[b.name]
+            raw = self.text.value(f"load {one.dtype.memory}, ptr {address}, align {one.dtype.size}")
+            return v.splat(from_memory(one, raw))
+        return from_memory(v, self._load_vector(v, b))
+
+    def _load_vector(self, v: Lanes, b: Buffer) -> str:
+        """A vector in memory form: consecutive, or gathered."""
         address, scattered = self._addresses(b)
         size = v.dtype.size
         if self.width == 1:
@@ -424,7 +508,7 @@ class _Iteration:
         )
 
     def _store(self, v: Lanes, b: Buffer, value: str) -> None:
-        if b.strides[-1] == 0:
+        if self._inner_stride(b) == 0:
             raise CompileError(f"buffer {b.name} has stride 0 along the loop and is stored to")
         address, scattered = self._addresses(b)
         size = v.dtype.size

@@ -64,9 +64,10 @@ class Expr:
 class Build:
     """Collects one kernel: declare buffers and scalars, open regions, append, ``done()``."""
 
-    def __init__(self, name: str, dims: tuple[str, ...]) -> None:
+    def __init__(self, name: str, dims: tuple[str, ...], over: str = "") -> None:
         self.name = name
         self.dims = dims
+        self.over = over
         self._buffers: list[Buffer] = []
         self._scalars: list[Scalar] = []
         self._regions: list[tuple[str, list[Instr]]] = []
@@ -77,7 +78,7 @@ class Build:
     def buffer(self, mode: str, name: str, dtype: str, strides: tuple[int | str, ...] = ()) -> str:
         """Declares a buffer; without ``strides`` it is contiguous over all dims."""
         if not strides:
-            if len(self.dims) > 2:
+            if len(self.dims) > 2 or self.over:
                 raise ValueError("a buffer over more than two dims needs explicit strides")
             strides = (*self.dims[1:], 1)
         self._buffers.append(Buffer(name, short(dtype), mode, strides))
@@ -105,6 +106,10 @@ class Build:
     def row(self) -> None:
         """Opens a region that runs per row."""
         self._regions.append(("row", []))
+
+    def fold(self) -> None:
+        """Opens a region that runs per step of ``over``."""
+        self._regions.append(("fold", []))
 
     def emit(self, op: str, dtype: str, args: tuple[Expr, ...] = (), attr: object = None) -> Expr:
         """Appends an instruction with an explicit result dtype."""
@@ -165,6 +170,5 @@ class Build:
     def done(self) -> Kernel:
         """Returns the kernel, verified."""
         regions = tuple(Region(kind, tuple(body)) for kind, body in self._regions)
-        return verify(
-            Kernel(self.name, self.dims, tuple(self._buffers), tuple(self._scalars), regions)
-        )
+        buffers, scalars = tuple(self._buffers), tuple(self._scalars)
+        return verify(Kernel(self.name, self.dims, buffers, scalars, regions, self.over))

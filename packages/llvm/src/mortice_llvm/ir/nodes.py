@@ -9,7 +9,13 @@ that one). Its body is a list of regions, executed in order for each row:
 - ``row``: once per row, scalar. Its values, and the results of reductions, are seen by all later
   regions of the row.
 
-A buffer has one stride per dimension, in elements: an integer, the name of a dimension, or the
+A kernel may have one more dimension, ``over``, which is walked in order for each vector of inner
+elements, by regions of a third kind:
+
+- ``fold``: once per step of ``over``; each lane reduces for itself. The reductions are seen by the
+  regions that follow, up to and with the next ``each``. This sums columns, where rows sum lanes.
+
+A buffer has one stride per dimension (that of ``over`` last), in elements: an integer, the name of a dimension, or the
 name of a stride that the caller passes. Stride 0 broadcasts.
 """
 
@@ -49,27 +55,32 @@ class Instr(NamedTuple):
 
 
 class Region(NamedTuple):
-    """Instructions run per element (``each``) or per row (``row``)."""
+    """Instructions run per element (``each``), per row (``row``) or per step (``fold``)."""
 
     kind: str
     instrs: tuple[Instr, ...]
 
 
 class Kernel(NamedTuple):
-    """A whole kernel; its C parameters are buffers, dims, ``symbols()``, scalars, in this order."""
+    """A whole kernel; its C parameters are buffers, ``sizes()``, ``symbols()``, scalars."""
 
     name: str
     dims: tuple[str, ...]
     buffers: tuple[Buffer, ...]
     scalars: tuple[Scalar, ...]
     regions: tuple[Region, ...]
+    over: str = ""
+
+    def sizes(self) -> tuple[str, ...]:
+        """Names of all dimensions."""
+        return (*self.dims, self.over) if self.over else self.dims
 
     def symbols(self) -> tuple[str, ...]:
         """Names of strides that are neither numbers nor dimensions, in order of appearance."""
         seen: dict[str, None] = {}
         for b in self.buffers:
             for s in b.strides:
-                if isinstance(s, str) and s not in self.dims:
+                if isinstance(s, str) and s not in self.sizes():
                     seen[s] = None
         return tuple(seen)
 

@@ -31,7 +31,7 @@ def _instr(line: str) -> Instr:
 
 def parse(source: str) -> Kernel:
     """Returns the kernel written in ``source``; raises InvalidKernel naming the line."""
-    name, dims = "", ()
+    name, over, dims = "", "", ()
     buffers: list[Buffer] = []
     scalars: list[Scalar] = []
     regions: list[tuple[str, list[Instr]]] = []
@@ -44,14 +44,15 @@ def parse(source: str) -> Kernel:
             word, _, rest = line.partition(" ")
             if word == "kernel":
                 name, _, inside = rest.partition("(")
-                dims = tuple(d.strip() for d in inside.rstrip(")").split(","))
+                inside, _, over = inside.rstrip(")").partition(";")
+                dims = tuple(d.strip() for d in inside.split(","))
             elif word in ("in", "out"):
                 ident, dtype, strides = rest.split(None, 2)
                 parts = strides.strip("[]").split(",")
                 buffers.append(Buffer(ident, dtype, word, tuple(_stride(s.strip()) for s in parts)))
             elif word == "scalar":
                 scalars.append(Scalar(*rest.split()))
-            elif line in ("each", "row"):
+            elif line in ("each", "row", "fold"):
                 regions.append((line, []))
             elif line == "end":
                 ended = True
@@ -62,4 +63,4 @@ def parse(source: str) -> Kernel:
     if not name or not ended:
         raise InvalidKernel("a kernel starts with 'kernel NAME(DIMS)' and closes with 'end'")
     body = tuple(Region(kind, tuple(instrs)) for kind, instrs in regions)
-    return Kernel(name, dims, tuple(buffers), tuple(scalars), body)
+    return Kernel(name, dims, tuple(buffers), tuple(scalars), body, over.strip())

@@ -23,7 +23,8 @@ def _instr(i: Instr) -> str:
 
 def text(kernel: Kernel) -> str:
     """Returns the kernel's text: a head line, parameters, regions, ``end``."""
-    lines = [f"kernel {kernel.name}({', '.join(kernel.dims)})"]
+    over = f"; {kernel.over}" if kernel.over else ""
+    lines = [f"kernel {kernel.name}({', '.join(kernel.dims)}{over})"]
     lines += [
         f"  {b.mode} {b.name} {b.dtype} [{', '.join(map(str, b.strides))}]" for b in kernel.buffers
     ]

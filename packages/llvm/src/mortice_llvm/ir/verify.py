@@ -15,7 +15,7 @@ def _fail(kernel: Kernel, where: str, what: str) -> InvalidKernel:
 def _check_head(kernel: Kernel) -> None:
     if not kernel.name.isidentifier():
         raise _fail(kernel, "name", "expected an identifier")
-    names = [*kernel.dims, *(b.name for b in kernel.buffers), *(s.name for s in kernel.scalars)]
+    names = [*kernel.sizes(), *(b.name for b in kernel.buffers), *(s.name for s in kernel.scalars)]
     if len(set(names)) != len(names) or not kernel.dims:
         raise _fail(kernel, "head", f"expected dims and distinct names, found {names}")
     for n in (*names, *kernel.symbols()):
@@ -24,8 +24,10 @@ def _check_head(kernel: Kernel) -> None:
     for b in kernel.buffers:
         if b.dtype not in DTYPES or b.mode not in ("in", "out"):
             raise _fail(kernel, b.name, f"unknown dtype or mode: {b.dtype} {b.mode}")
-        if len(b.strides) != len(kernel.dims):
-            raise _fail(kernel, b.name, f"expected {len(kernel.dims)} strides, found {b.strides}")
+        if len(b.strides) != len(kernel.sizes()):
+            raise _fail(
+                kernel, b.name, f"expected {len(kernel.sizes())} strides, found {b.strides}"
+            )
     for s in kernel.scalars:
         if s.dtype not in ("f64", "i64"):
             raise _fail(kernel, s.name, f"scalars are passed as f64 or i64, found {s.dtype}")
@@ -59,8 +61,8 @@ def _result(kernel: Kernel, i: Instr, given: list[str], kind: str) -> str:
         return given[1]
     if i.op.startswith("reduce_"):
         how = i.op[7:]
-        if how not in REDUCTIONS or kind != "each":
-            raise _fail(kernel, where, "unknown reduction, or outside an 'each' region")
+        if how not in REDUCTIONS or kind == "row":
+            raise _fail(kernel, where, "unknown reduction, or in a 'row' region")
         if how in ("argmax", "argmin"):
             return "i64"
         combine = OPS[REDUCTIONS[how][0]]
@@ -95,11 +97,16 @@ def verify(kernel: Kernel) -> Kernel:
     """Returns ``kernel`` if it is well formed, else raises InvalidKernel with the place."""
     _check_head(kernel)
     visible: dict[int, str] = {}
+    folded: dict[int, str] = {}
     used: set[int] = set()
     for region in kernel.regions:
-        if region.kind not in ("each", "row"):
-            raise _fail(kernel, "region", f"unknown kind {region.kind!r}")
-        local = dict(visible)
+        if region.kind not in ("each", "row", "fold") or (
+            region.kind == "fold" and not kernel.over
+        ):
+            raise _fail(kernel, "region", f"unknown kind {region.kind!r}, or nothing to fold over")
+        if folded and region.kind == "row":
+            raise _fail(kernel, "region", "expected 'each' after 'fold', found 'row'")
+        local = visible | folded
         reduced: set[int] = set()
         for i in region.instrs:
             where = f"%{i.id} {i.op}"
@@ -112,8 +119,10 @@ def verify(kernel: Kernel) -> Kernel:
             for a in i.args:
                 if a not in local or a in reduced:
                     raise _fail(kernel, where, f"%{a} is not defined here")
-            if i.op == "index" and region.kind == "row":
+            if i.op == "index" and region.kind != "each":
                 raise _fail(kernel, where, "only an 'each' region has an index")
+            if region.kind == "fold" and (i.op == "store" or i.op[7:] in ("argmax", "argmin")):
+                raise _fail(kernel, where, "not possible in a 'fold' region")
             want = _result(kernel, i, [local[a] for a in i.args], region.kind)
             if want != i.dtype:
                 raise _fail(kernel, where, f"expected dtype {want}, found {i.dtype}")
@@ -124,6 +133,12 @@ def verify(kernel: Kernel) -> Kernel:
                 local[i.id] = i.dtype
                 if i.op.startswith("reduce_"):
                     reduced.add(i.id)
-                if region.kind == "row" or i.id in reduced:
+                if region.kind == "fold" and i.id in reduced:
+                    folded[i.id] = i.dtype
+                elif region.kind == "row" or i.id in reduced:
                     visible[i.id] = i.dtype
+        if region.kind == "each":
+            folded = {}
+    if folded:
+        raise _fail(kernel, "region", "expected 'each' after 'fold', found the end")
     return kernel
