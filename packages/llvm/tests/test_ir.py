@@ -8,7 +8,7 @@ from mortice_llvm.emit.functions import FUNCTIONS
 from mortice_llvm.errors import InvalidKernel
 from mortice_llvm.ir import Build, parse, text
 from mortice_llvm.kernels.build import build
-from mortice_llvm.kernels.table import entry, names
+from mortice_llvm.kernels.table import SIZES, entry, names
 from mortice_llvm.scalar import OPS
 
 AXPY = """\
@@ -29,7 +29,7 @@ end
 
 def test_text_is_read_back_to_the_same_kernel():
     assert text(parse(AXPY)) == AXPY
-    for family in ("pointwise", "row"):
+    for family in SIZES:
         for name in names(family):
             kernel = build(
                 entry(family, name),

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..dtypes import short
 from ..errors import UnknownKernel, nearest
-from .table import Entry, entry, names
+from .table import SIZES, Entry, entry, names
 
 if TYPE_CHECKING:
     from ..ir import Kernel
@@ -25,7 +25,7 @@ Call = Callable[..., None]
 
 _ready: dict[tuple[str, ...], Any] = {}
 
-__all__ = ["custom", "names", "philox", "pointwise", "row"]
+__all__ = ["channel", "column", "custom", "names", "philox", "pointwise", "row"]
 
 
 def _signature(outs: int, ins: int, ints: int, floats: int) -> list[type]:
@@ -50,7 +50,7 @@ def _named(family: str, name: str, dtype: str) -> Call:
 def _load(e: Entry, name: str, dtype: str) -> Call:
     from ..runtime.library import load
 
-    symbol = f"{name}_{dtype}"
+    symbol = f"{e.family}_{name}_{dtype}"
 
     def make_text(target: Target) -> str:
         from ..emit import emit_kernel
@@ -58,9 +58,8 @@ def _load(e: Entry, name: str, dtype: str) -> Call:
 
         return emit_kernel(build(e, symbol, dtype), target)
 
-    library = load(f"{e.family}/{symbol}".encode(), make_text)
-    sizes = 1 if e.family == "pointwise" else 2
-    signature = _signature(e.outs, e.ins, sizes, len(e.scalars))
+    library = load(symbol.encode(), make_text)
+    signature = _signature(e.outs, e.ins, SIZES[e.family], len(e.scalars))
     return library.function(symbol, *signature)
 
 
@@ -79,6 +78,16 @@ def row(name: str, dtype: str = "f32") -> Call:
     Arrays are contiguous (rows, cols); see docs/llvm.md for each kernel's parameters.
     """
     return _ready.get(("row", name, dtype)) or _named("row", name, dtype)
+
+
+def column(name: str, dtype: str = "f32") -> Call:
+    """The kernel ``name`` down the columns of (rows, cols): ``fn(out.., in.., cols, rows)``."""
+    return _ready.get(("column", name, dtype)) or _named("column", name, dtype)
+
+
+def channel(name: str, dtype: str = "f32") -> Call:
+    """The kernel ``name`` on (n, c, hw) with one number per channel; see docs/llvm.md."""
+    return _ready.get(("channel", name, dtype)) or _named("channel", name, dtype)
 
 
 def custom(kernel: Kernel) -> Call:

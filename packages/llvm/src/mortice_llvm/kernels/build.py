@@ -7,14 +7,21 @@ from ..dtypes import dtype as find_dtype
 from ..errors import NotAvailable
 from ..ir import Build, Kernel
 from ..scalar import scalar_op
-from . import pointwise_bodies, row_bodies
+from . import fold_bodies, pointwise_bodies, row_bodies
 from .table import Entry
+
+_FAMILIES = {
+    "row": row_bodies.build,
+    "column": fold_bodies.build_column,
+    "channel": fold_bodies.build_channel,
+}
 
 
 def build(e: Entry, symbol: str, dtype: str) -> Kernel:
     """Returns the kernel of entry ``e`` for ``dtype`` under the name ``symbol``."""
-    if e.family == "row":
-        return row_bodies.build(e, symbol, dtype)
+    made = _FAMILIES.get(e.family)
+    if made is not None:
+        return made(e, symbol, dtype)
     b = Build(symbol, ("n",))
     outs = [b.out(f"out{k}", "bool" if e.bool_out else dtype) for k in range(e.outs)]
     ins = [b.input(f"in{k}", dtype) for k in range(e.ins)]
@@ -28,8 +35,8 @@ def build(e: Entry, symbol: str, dtype: str) -> Kernel:
         _check_accepts(e.body, compute)
         results = [b.op(e.body, *values)]
     else:
-        made = body(b, *values, *(b.param(s, compute) for s in e.scalars))
-        results = list(made) if isinstance(made, tuple) else [made]
+        outcome = body(b, *values, *(b.param(s, compute) for s in e.scalars))
+        results = list(outcome) if isinstance(outcome, tuple) else [outcome]
     for name, value in zip(outs, results, strict=True):
         b.store(name, value)
     return b.done()

@@ -77,6 +77,24 @@ argmin 1 1
 logsumexp 1 1
 """
 
+# Sums over the rows of (rows, cols).
+_COLUMN = """
+sum 1 1
+layer_norm_params_backward 2 4
+rms_norm_params_backward 1 3
+"""
+
+# Arrays (n, c, hw), one number per channel.
+_CHANNEL = """
+stats 2 1
+backward_sums 2 3
+affine 1 3
+affine_backward 1 5
+"""
+
+# How many sizes each family's kernels take.
+SIZES = {"pointwise": 1, "row": 2, "column": 2, "channel": 4}
+
 
 def _read(family: str, rows: str) -> dict[str, Entry]:
     out: dict[str, Entry] = {}
@@ -93,6 +111,8 @@ _NAMED: dict[str, dict[str, Entry]] = {
     }
     | _read("pointwise", _POINTWISE),
     "row": _read("row", _ROW),
+    "column": _read("column", _COLUMN),
+    "channel": _read("channel", _CHANNEL),
 }
 
 
@@ -102,5 +122,5 @@ def entry(family: str, name: str) -> Entry | None:
 
 
 def names(family: str) -> list[str]:
-    """Names of the family's kernels (``pointwise`` or ``row``)."""
+    """Names of the family's kernels (``pointwise``, ``row``, ``column``, ``channel``)."""
     return sorted(_NAMED[family])
