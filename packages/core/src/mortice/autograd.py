@@ -43,6 +43,10 @@ def __getattr__(name: str) -> Any:
         from mortice._autograd import function
 
         return function
+    if name == "functional":
+        from mortice._autograd import functional
+
+        return functional
     from mortice.errors import UnknownName, nearest
 
     raise UnknownName(

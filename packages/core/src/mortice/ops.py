@@ -1,0 +1,195 @@
+"""``mortice.ops.<namespace>.<operator>.<overload>``: operators by their schema names."""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Iterator
+from typing import Any
+
+from mortice._base.errors import SchemaMismatch, UnknownName, nearest
+from mortice._dispatch import keys as K
+from mortice._dispatch.bind import Misfit, bind
+from mortice._dispatch.operator import Operator, get, overloads
+
+
+class OpOverload:
+    """One overload, called with PyTorch's conventions."""
+
+    __slots__ = ("__weakref__", "_packet", "operator")
+
+    def __init__(self, packet: OpOverloadPacket, operator: Operator) -> None:
+        self._packet = packet
+        self.operator = operator
+
+    @property
+    def overloadpacket(self) -> OpOverloadPacket:
+        return self._packet
+
+    @property
+    def _schema(self) -> Any:
+        return self.operator.schema
+
+    @property
+    def namespace(self) -> str:
+        return self.operator.schema.namespace
+
+    @property
+    def tags(self) -> list[str]:
+        return list(self.operator.row.tags)
+
+    @property
+    def _overloadname(self) -> str:
+        return self.operator.schema.overload or "default"
+
+    @property
+    def __name__(self) -> str:
+        return f"{self.operator.schema.name}.{self._overloadname}"
+
+    @property
+    def __qualname__(self) -> str:
+        return self.name()
+
+    def name(self) -> str:
+        """``aten::add.Tensor``."""
+        return self.operator.schema.qualified
+
+    def __str__(self) -> str:
+        s = self.operator.schema
+        return f"{s.namespace}.{s.name}.{self._overloadname}"
+
+    def __repr__(self) -> str:
+        s = self.operator.schema
+        return f"<OpOverload(op='{s.namespace}.{s.name}', overload='{self._overloadname}')>"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        op = self.operator
+        try:
+            values = bind(op.schema, args, kwargs, op.row.numbers, "self")
+        except Misfit as misfit:
+            raise SchemaMismatch(f"{op.schema.qualified}(): {misfit}.\nDeclaration: {op.schema}") from None
+        try:
+            return op(*values)
+        except Exception as error:
+            from mortice._dispatch.call import diagnose
+
+            diagnose(op, error, values)
+            raise
+
+    def decompose(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the composite body, or NotImplemented if there is none."""
+        op = self.operator
+        body = op.registered("CompositeImplicitAutograd") or op.body()
+        if body is None:
+            return NotImplemented
+        return body(*bind(op.schema, args, kwargs, op.row.numbers, "self"))
+
+    def has_kernel_for_dispatch_key(self, key: str) -> bool:
+        """Whether a kernel was registered for exactly this key."""
+        K.parse_key(key)
+        return self.operator.registered(key) is not None
+
+    def __deepcopy__(self, memo: Any) -> OpOverload:
+        return self
+
+
+class OpOverloadPacket:
+    """All overloads of one name; calling it chooses by the arguments."""
+
+    def __init__(self, namespace: str, name: str, key: str) -> None:
+        self._namespace = namespace
+        self.__name__ = name
+        self._key = key
+        self._found: dict[str, OpOverload] = {}
+
+    def overloads(self) -> list[str]:
+        return [get(n).schema.overload or "default" for n in overloads(self._key)]
+
+    def op_overloads(self) -> list[OpOverload]:
+        return [getattr(self, name) for name in self.overloads()]
+
+    def __getattr__(self, name: str) -> OpOverload:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        found = self._found.get(name)
+        if found is None:
+            for operator_name in overloads(self._key):
+                op = get(operator_name)
+                if (op.schema.overload or "default") == name:
+                    found = self._found[name] = OpOverload(self, op)
+                    return found
+            raise UnknownName(
+                f"The underlying op of '{self}' has no overload name '{name}'."
+                f"{nearest(name, self.overloads())} It has: {', '.join(self.overloads())}"
+            )
+        return found
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        misfits: list[str] = []
+        for overload in self.op_overloads():
+            op = overload.operator
+            try:
+                values = bind(op.schema, args, kwargs, op.row.numbers, "self")
+            except Misfit as misfit:
+                misfits.append(f"  {op.schema}\n    {misfit}")
+                continue
+            return op(*values)
+        raise SchemaMismatch(
+            f"Overloaded operator {self} failed to match any schema:\n" + "\n".join(misfits)
+        )
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._found)
+
+    def __dir__(self) -> list[str]:
+        return self.overloads()
+
+    def __str__(self) -> str:
+        return f"{self._namespace}.{self.__name__}"
+
+    def __repr__(self) -> str:
+        return f"<OpOverloadPacket(op='{self}')>"
+
+    def __deepcopy__(self, memo: Any) -> OpOverloadPacket:
+        return self
+
+
+class OpNamespace(types.ModuleType):
+    """The operators of one namespace, found when they are asked for."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"mortice.ops.{name}")
+        self.name = name
+        self._loaded = name == "aten"
+
+    def __getattr__(self, name: str) -> OpOverloadPacket:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        key = name if self.name == "aten" else f"{self.name}::{name}"
+        if not overloads(key) and not self._loaded:
+            self._load()
+        if not overloads(key):
+            raise UnknownName(f"'_OpNamespace' '{self.name}' object has no attribute '{name}'")
+        packet = OpOverloadPacket(self.name, name, key)
+        setattr(self, name, packet)
+        return packet
+
+    def _load(self) -> None:
+        """Load the packages that provide the namespace by entry point."""
+        from mortice._plugins import load_entry, operator_parts
+
+        self._loaded = True
+        for entry in operator_parts(self.name):
+            load_entry(entry)
+
+
+class _Ops(types.ModuleType):
+    def __getattr__(self, name: str) -> OpNamespace:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        namespace = OpNamespace(name)
+        setattr(self, name, namespace)
+        return namespace
+
+
+sys.modules[__name__].__class__ = _Ops
