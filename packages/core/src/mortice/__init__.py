@@ -6,7 +6,7 @@ PyTorch's API, operator schemas and checkpoints; every capability a plug-in foun
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mortice import _generated
 from mortice._autograd.grad_mode import (
@@ -35,6 +35,11 @@ from mortice._types.layout import MemoryFormat as memory_format
 from mortice._types.shapes import Size
 from mortice._version import __version__
 
+if TYPE_CHECKING:
+    from builtins import bool as _bool  # mortice.bool and mortice.int are dtypes
+    from builtins import int as _int
+
+    from mortice._generated.names import *
 
 def _install() -> None:
     """Put dtypes, layouts, generated functions and methods in place."""
@@ -108,17 +113,17 @@ def get_default_device() -> device:
     return _device.current_default()
 
 
-def is_tensor(obj: Any) -> bool:
+def is_tensor(obj: Any) -> _bool:
     return isinstance(obj, Tensor)
 
 
-def is_floating_point(input: Tensor) -> bool:  # noqa: A002
+def is_floating_point(input: Tensor) -> _bool:  # noqa: A002
     return input.dtype.is_floating_point
 
 
-def is_complex(input: Tensor) -> bool:  # noqa: A002
+def is_complex(input: Tensor) -> _bool:  # noqa: A002
     return input.dtype.is_complex
 
 
-def numel(input: Tensor) -> int:  # noqa: A002
+def numel(input: Tensor) -> _int:  # noqa: A002
     return input.numel()

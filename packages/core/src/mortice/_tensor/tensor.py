@@ -20,12 +20,15 @@ from mortice._types.dtypes import DType
 from mortice._types.shapes import Size
 
 if TYPE_CHECKING:
+    from mortice._generated.methods import Methods
     from mortice._tensor.storage import Storage
+else:
+    Methods = object
 
 _ndarray = np.ndarray
 
 
-class Tensor:
+class Tensor(Methods):
     """An n-dimensional array of one dtype on one device. Made by ``mortice.tensor`` and friends.
 
     ``Tensor(2, 3)`` gives uninitialised memory, ``Tensor([1, 2])`` a float tensor of the data, as

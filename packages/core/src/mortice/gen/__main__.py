@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from mortice.gen import derivatives, functions
+from mortice.gen import derivatives, functions, stubs
 from mortice.gen.model import Declared, Stanza, declared, infer_numbers, load
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -32,6 +32,8 @@ def generate(root: Path = ROOT) -> dict[str, str]:
         names.append(family)
     files["registry.py"] = _registry(everything)
     files["__init__.py"] = _package(names)
+    files["names.pyi"] = stubs.emit_names(everything, root)
+    files["methods.pyi"] = stubs.emit_methods(everything, root)
     return files
 
 
@@ -69,7 +71,7 @@ def main(arguments: list[str]) -> int:
     target = ROOT / "_generated"
     stale: list[str] = []
     files = generate()
-    present = {p.name for p in target.glob("*.py")}
+    present = {p.name for p in target.glob("*.py*")}
     for name in sorted(present - set(files)):
         stale.append(name)
         if not check:

@@ -83,7 +83,7 @@ class Module(ModuleState, ModuleConvert):
         for table in HOOK_TABLES:
             values[table] = OrderedDict()
 
-    def forward(self, *input: Any) -> Any:
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The computation; every subclass defines it. Call the module, not this, to run hooks."""
         raise NotImplementedError(
             f'Module [{type(self).__name__}] is missing the required "forward" function'
