@@ -66,7 +66,7 @@ _SHADOWED = frozenset("bool complex float int str".split())
 def emit_names(operators: list[Declared], root: Path) -> str:
     """The text of ``names.pyi``."""
     parts = [HEADER, *_constants(root)]
-    written = {name: text for name, text in _written(root, "FUNCTIONS")}
+    written = dict(_written(root, "FUNCTIONS"))
     for name, packet in packets(operators).items():
         if _offers(packet, "function") and name.isidentifier() and name not in written:
             parts += _overloads(name, packet, method=False)
@@ -77,7 +77,7 @@ def emit_names(operators: list[Declared], root: Path) -> str:
 def emit_methods(operators: list[Declared], root: Path) -> str:
     """The text of ``methods.pyi``."""
     parts = [HEADER, "class Methods:"]
-    written = {name: text for name, text in _written(root, "METHODS")}
+    written = dict(_written(root, "METHODS"))
     for name, packet in packets(operators).items():
         if not _offers(packet, "method"):
             continue
