@@ -43,7 +43,8 @@ def test_list_in_a_pipe(shop: Any) -> None:
     assert "\x1b" not in "".join(lines)
     column = lines[0].index("STATE")
     assert rows["good"][column:].startswith("not loaded")
-    assert rows["good"].endswith("acme-good 1.0  a fine device")
+    assert rows["good"][lines[0].index("FROM") :].split("  ", 1)[0] == "acme-good 1.0"
+    assert rows["good"][lines[0].index("NOTE") :] == "a fine device"
     assert rows["old"][column:].startswith("incompatible")
     assert rows["old"].endswith(
         "it is made for hook API <1, and this mortice has 1; pip install --upgrade acme-old"

@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import packaging.specifiers
+import packaging.version  # noqa: F401  both import more later, which a bare sys.path would stop
 import pytest
 
 from mortice._plugins import index, metadata, store

@@ -209,7 +209,10 @@ def _guarded(entry: Entry) -> Any:
     with markers.loading(entry) as marker:
         watchdog = threading.Timer(HANG_SECONDS, _name_the_hang, (entry, marker))
         watchdog.daemon = True
-        watchdog.start()
+        try:
+            watchdog.start()
+        except RuntimeError:  # no threads at interpreter shutdown: then without a watchdog
+            watchdog.cancel()
         try:
             return _provided(entry, _imported(entry))
         finally:

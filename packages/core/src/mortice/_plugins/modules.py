@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from importlib.machinery import ModuleSpec, PathFinder
+from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
@@ -37,13 +37,21 @@ class ModuleFinder:
         parent, _, child = fullname.rpartition(".")
         if parent in _targets:
             return _spec_of_alias(fullname, f"{_targets[parent]}.{child}")
-        if child.startswith("_"):
+        if "._" in fullname:  # core's own, and no entry may have such a name
             return None
-        own = PathFinder.find_spec(fullname, path)
+        return _own(fullname, path) or _spec_of_entry(fullname)
+
+
+def _own(fullname: str, path: Sequence[str] | None) -> ModuleSpec | None:
+    """The spec of a module that is really there, from whichever finder knows it."""
+    for finder in sys.meta_path:
+        if isinstance(finder, ModuleFinder):
+            continue
+        spec = finder.find_spec(fullname, path, None)
         # A directory that holds only .pyi stubs looks like a namespace package, with no loader.
-        if own is not None and own.loader is not None and own.origin is not None:
-            return own
-        return _spec_of_entry(fullname)
+        if spec is not None and spec.loader is not None and spec.origin is not None:
+            return spec
+    return None
 
 
 class AliasLoader:
@@ -233,8 +241,8 @@ def core_owns(name: str) -> bool:
     fullname = ROOT
     for part in parts:
         fullname = f"{fullname}.{part}"
-        spec = PathFinder.find_spec(fullname, path)
-        if spec is None or spec.loader is None or spec.origin is None:
+        spec = _own(fullname, path)
+        if spec is None:
             return False
         path = spec.submodule_search_locations
         if path is None:

@@ -8,24 +8,26 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import subprocess
 import sys
-import tempfile
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mortice._base import config
 
 from . import markers, store
 from .entry import Entry, Status
 
+if TYPE_CHECKING:
+    import subprocess
+
 # How long a crash is believed before the plug-in is probed anew. An editable install changes
 # without notice, so there it is probed at each use.
 CRASH_BELIEVED_SECONDS = 86_400.0
 
 _CHILD = (
-    "import json, sys; job = json.load(sys.stdin); sys.path[:] = job['path']; "
+    # the working directory goes first: a json.py in it must not be ours
+    "import sys; sys.path = [path for path in sys.path if path]; "
+    "import json; job = json.load(sys.stdin); sys.path[:] = job['path']; "
     "from mortice._plugins.probe_child import run; run(job)"
 )
 
@@ -106,6 +108,9 @@ def forget(entry: Entry) -> None:
 
 
 def _run_child(entry: Entry, limit: float) -> Status:
+    import subprocess  # here, because every load asks this module for old results
+    import tempfile
+
     with tempfile.TemporaryDirectory(prefix="mortice-probe-") as folder:
         result = os.path.join(folder, "result.json")
         errors = os.path.join(folder, "stderr")
@@ -133,6 +138,8 @@ def _run_child(entry: Entry, limit: float) -> Status:
 
 def _wait(child: subprocess.Popen[bytes], job: bytes, limit: float) -> int | None:
     """The child's exit status, or None after ``limit`` seconds; it is gone in any case."""
+    import subprocess
+
     assert child.stdin is not None
     try:
         child.stdin.write(job)
@@ -151,6 +158,8 @@ def _end(child: subprocess.Popen[bytes]) -> None:
     if sys.platform == "win32":
         child.kill()
     else:
+        import signal
+
         try:
             os.killpg(child.pid, signal.SIGKILL)
         except ProcessLookupError:
@@ -172,8 +181,12 @@ def _judge(exit_status: int | None, limit: float, result: str, errors: str) -> S
 
 
 def _death(exit_status: int) -> str:
+    if exit_status >= 0x80000000:  # how Windows reports an unhandled exception
+        return f"loading it ended the process with exception 0x{exit_status:08X}"
     if exit_status >= 0:
         return f"loading it ended the process with exit status {exit_status}"
+    import signal
+
     try:
         name = signal.Signals(-exit_status).name
     except ValueError:

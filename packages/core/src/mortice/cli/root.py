@@ -84,7 +84,7 @@ def _version(ctx: click.Context, param: click.Parameter, value: Any) -> None:
 @click.group(
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="What is plugged into mortice, in what state, and why.",
+    help="What is plugged into mortice and why; what is in a checkpoint.",
 )
 @click.option(
     "--version",
