@@ -25,6 +25,7 @@ class Source:
     __slots__ = (
         "_file",
         "_finished",
+        "_left_at",
         "_owned",
         "_start",
         "_window",
@@ -39,6 +40,7 @@ class Source:
         self._window_at = 0
         self._start = 0
         self._finished = 0
+        self._left_at = 0
         self.real_path: str | None = None
         if isinstance(f, (str, bytes, os.PathLike)):
             self.real_path = os.fsdecode(f)
@@ -73,19 +75,20 @@ class Source:
             raise InvalidValue("the file is open for text. Open it with mode 'rb'.")
 
     def close(self) -> None:
-        """Close what we opened; leave a caller's file object open."""
+        """Close what we opened; a caller's file object stays open, where it stood or was left."""
         self._window = b""
         if self._owned:
             self._file.close()
+        else:
+            self._file.seek(self._start + self._left_at)
 
     def finish(self, at: int) -> None:
-        """Leave a caller's file object at ``at``, as a reader of streams expects."""
+        """Note where the checkpoint ends, for those that follow it in one stream."""
         self._finished = at
 
     def leave(self) -> None:
-        """Put a caller's file object behind what was read."""
-        if not self._owned:
-            self._file.seek(self._start + self._finished)
+        """Close will leave a caller's file object behind the checkpoint."""
+        self._left_at = self._finished
 
     def read_into(self, offset: int, view: memoryview) -> None:
         """Fill ``view`` from ``offset``. Raises CheckpointError where the file ends early."""

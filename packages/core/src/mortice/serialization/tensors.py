@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from mortice._tensor import make
+from mortice._tensor.construct import as_subclass
 from mortice._tensor.storage import Storage, device_storage, host_storage
 from mortice._tensor.tensor import Tensor
 from mortice._types import dtypes
@@ -156,7 +157,7 @@ class TensorFactory:
                 f"{cls!r} stands where the file has a subclass of Tensor. Mark one safe under "
                 "that name."
             )
-        return tensor if isinstance(tensor, cls) else tensor.as_subclass(cls)
+        return tensor if isinstance(tensor, cls) else as_subclass(tensor, cls)
 
     def sparse(self, spec: SparseSpec, parts: tuple[Tensor, ...]) -> SparseTensor:
         return SparseTensor(spec.layout, parts, spec.size, spec.coalesced)

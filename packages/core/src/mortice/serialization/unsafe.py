@@ -49,13 +49,13 @@ def load_unsafe(source: Source, map_location: Any, pickle_module: Any, encoding:
             return loader.persistent_load(pid)
 
     try:
-        return loader.finish(
-            UnsafeUnpickler(io.BytesIO(checkpoint.pickle), encoding=encoding).load()
-        )
+        made = UnsafeUnpickler(io.BytesIO(checkpoint.pickle), encoding=encoding).load()
     except (pickle.UnpicklingError, EOFError) as error:
         raise CheckpointError(
             f"cannot be unpickled ({error})", path=source.path, record="data.pkl"
         ) from error
+    source.leave()
+    return made
 
 
 class _Loader:
@@ -109,10 +109,7 @@ class _Loader:
         handler = self._checkpoint.storage_handler
         if handler is None:
             raise self._checkpoint.refuse("a persistent id where no storage can be")
-        return handler(self._rules, pid)
-
-    def finish(self, obj: Any) -> Any:
-        return self._made(obj) if isinstance(obj, Spec) else obj
+        return self._made(handler(self._rules, self._described(pid)))
 
     def _made(self, spec: Any) -> Any:
         """The object for a description, remembered so that rules can be given it again."""
