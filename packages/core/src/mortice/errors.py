@@ -28,6 +28,7 @@ from mortice._base.errors import (
     StateDictError,
     Unavailable,
     UnknownName,
+    nearest,
 )
 
 __all__ = [
@@ -58,4 +59,5 @@ __all__ = [
     "StateDictError",
     "Unavailable",
     "UnknownName",
+    "nearest",
 ]

@@ -7,7 +7,7 @@ from typing import Any
 
 from mortice._autograd.node import Leaf, Node
 from mortice._base.errors import AutogradError
-from mortice._dispatch.state import THREAD
+from mortice._dispatch.state import THREAD, refresh
 
 __all__ = [
     "Leaf",
@@ -32,9 +32,11 @@ class saved_tensors_hooks:
         if refusal is not None:
             raise AutogradError(refusal)
         THREAD.saved_hooks.append(self.hooks)
+        refresh()
 
     def __exit__(self, *exc: object) -> None:
         THREAD.saved_hooks.pop()
+        refresh()
 
 
 class save_on_cpu(saved_tensors_hooks):
@@ -71,12 +73,14 @@ class set_detect_anomaly:
     def __init__(self, mode: bool, check_nan: bool = True) -> None:
         self.previous = THREAD.anomaly
         THREAD.anomaly = bool(mode)
+        refresh()
 
     def __enter__(self) -> None:
         pass
 
     def __exit__(self, *exc: object) -> None:
         THREAD.anomaly = self.previous
+        refresh()
 
 
 class detect_anomaly:
@@ -88,9 +92,11 @@ class detect_anomaly:
     def __enter__(self) -> None:
         self.previous = THREAD.anomaly
         THREAD.anomaly = True
+        refresh()
 
     def __exit__(self, *exc: object) -> None:
         THREAD.anomaly = self.previous
+        refresh()
 
 
 def get_gradient_edge(tensor: Any) -> tuple[Node, int]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from mortice._base.errors import AutogradError
 from mortice._dispatch.keys import AUTOGRAD
-from mortice._dispatch.state import THREAD
+from mortice._dispatch.state import GLOBAL, THREAD
 from mortice._tensor.make import alias_of
 
 _AUTOGRAD = AUTOGRAD
@@ -163,14 +163,14 @@ def edges_of(tensors: Sequence[Any]) -> list[Any]:
 def attach_single(node: Node, result: Any) -> None:
     """Make ``node`` the history of its only output."""
     node.meta = (result._a.shape, result._t)
-    node.extra = None if not THREAD.anomaly else _traceback()
+    node.extra = None if not GLOBAL.recording else notes()
     result._g = node
     result._k |= _AUTOGRAD
 
 
 def attach_many(node: Node, results: Any) -> None:
     """Make ``node`` the history of its floating-point outputs."""
-    node.extra = None if not THREAD.anomaly else _traceback()
+    node.extra = None if not GLOBAL.recording else notes()
     meta: list[Any] = []
     for i, result in enumerate(results):
         if result is None or not result._t.differentiable:
@@ -182,7 +182,10 @@ def attach_many(node: Node, results: Any) -> None:
     node.meta = meta
 
 
-def _traceback() -> dict[str, Any]:
+def notes() -> dict[str, Any] | None:
+    """What a new node keeps besides its function: in anomaly mode, where it was recorded."""
+    if not THREAD.anomaly:
+        return None
     import traceback
 
     return {"traceback": "".join(traceback.format_stack()[:-3])}
@@ -251,9 +254,8 @@ def _modified(node: Node, t: Any, found: int, expected: int) -> AutogradError:
 
 def save(tensor: Any) -> Any:
     """Keep an input tensor for backward."""
-    hooks = THREAD.saved_hooks
-    if hooks:
-        pack, unpack_ = hooks[-1]
+    if GLOBAL.recording and THREAD.saved_hooks:
+        pack, unpack_ = THREAD.saved_hooks[-1]
         return Packed(pack(tensor), unpack_)
     s = tensor._s
     return Saved(tensor, 0 if s is None else s.version)
@@ -266,9 +268,8 @@ def save_value(value: Any) -> Any:
 
 def save_result(tensor: Any) -> Any:
     """Keep an output tensor for backward."""
-    hooks = THREAD.saved_hooks
-    if hooks:
-        pack, unpack_ = hooks[-1]
+    if GLOBAL.recording and THREAD.saved_hooks:
+        pack, unpack_ = THREAD.saved_hooks[-1]
         return Packed(pack(alias_of(tensor)), unpack_)
     return SavedResult(tensor, tensor._g.number if tensor._g is not None else 0)
 

@@ -13,10 +13,12 @@ from mortice._dispatch.keys import AUTOGRAD, BELOW_AUTOGRAD, FUNCTIONALITY_MASK
 
 
 class _Global:
-    __slots__ = ("special", "views_may_be_stale")
+    __slots__ = ("recording", "special", "views_may_be_stale")
 
     def __init__(self) -> None:
         self.special = 0
+        #: Threads in anomaly mode or with saved-tensor hooks: recorders look only while it is not 0.
+        self.recording = 0
         #: Set for good by the first in-place operator that gives a viewed tensor a new history.
         self.views_may_be_stale = False
 
@@ -39,6 +41,7 @@ class _Thread(threading.local):
         self.saved_hooks: list[Any] = []
         self.anomaly = False
         self.is_special = False
+        self.is_recording = False
 
 
 THREAD = _Thread()
@@ -58,6 +61,11 @@ def refresh() -> None:
         t.is_special = special
         with _LOCK:
             GLOBAL.special += 1 if special else -1
+    recording = bool(t.anomaly or t.saved_hooks)
+    if recording != t.is_recording:
+        t.is_recording = recording
+        with _LOCK:
+            GLOBAL.recording += 1 if recording else -1
 
 
 def adjust(keys: int) -> int:

@@ -3,8 +3,10 @@
 # fmt: off
 # ruff: noqa
 from mortice._autograd.node import (
-    Node, Output, Info, attach_single, attach_many, edge, edges_of, save, save_result, save_value, unpack,
+    Node, Output, Info, attach_many, edge, edges_of, notes, save, save_result, save_value, unpack,
 )
+from mortice._dispatch.keys import AUTOGRAD
+from mortice._dispatch.state import GLOBAL
 from mortice._autograd.inplace import check_inplace, rebase, old_value
 from mortice._ops.formulas import *
 from mortice._ops.linalg import *
@@ -29,7 +31,10 @@ def mm(next, op):
         node.info = info
         node.edges = edges
         node.saved = (save(self) if edges[1] is not None else None, save(mat2) if edges[0] is not None else None,)
-        attach_single(node, result)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
         return result
     return autograd
 
@@ -51,7 +56,10 @@ def bmm(next, op):
         node.info = info
         node.edges = edges
         node.saved = (save(self) if edges[1] is not None else None, save(mat2) if edges[0] is not None else None,)
-        attach_single(node, result)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
         return result
     return autograd
 
@@ -74,7 +82,10 @@ def addmm(next, op):
         node.info = info
         node.edges = edges
         node.saved = (save(mat1) if edges[2] is not None else None, save(mat2) if edges[1] is not None else None, beta, alpha,)
-        attach_single(node, result)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
         return result
     return autograd
 
@@ -118,7 +129,10 @@ def mv(next, op):
         node.info = info
         node.edges = edges
         node.saved = (save(self) if edges[1] is not None else None, save(vec) if edges[0] is not None else None,)
-        attach_single(node, result)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
         return result
     return autograd
 
@@ -140,7 +154,10 @@ def dot(next, op):
         node.info = info
         node.edges = edges
         node.saved = (save(self) if edges[1] is not None else None, save(tensor) if edges[0] is not None else None,)
-        attach_single(node, result)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
         return result
     return autograd
 
@@ -163,7 +180,10 @@ def baddbmm(next, op):
         node.info = info
         node.edges = edges
         node.saved = (save(batch1) if edges[2] is not None else None, save(batch2) if edges[1] is not None else None, beta, alpha,)
-        attach_single(node, result)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
         return result
     return autograd
 
@@ -208,6 +228,9 @@ def linear(next, op):
         node.info = info
         node.edges = edges
         node.saved = (save(input) if edges[1] is not None else None, save(weight) if edges[0] is not None else None,)
-        attach_single(node, result)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
         return result
     return autograd

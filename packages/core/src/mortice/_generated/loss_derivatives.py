@@ -3,8 +3,10 @@
 # fmt: off
 # ruff: noqa
 from mortice._autograd.node import (
-    Node, Output, Info, attach_single, attach_many, edge, edges_of, save, save_result, save_value, unpack,
+    Node, Output, Info, attach_many, edge, edges_of, notes, save, save_result, save_value, unpack,
 )
+from mortice._dispatch.keys import AUTOGRAD
+from mortice._dispatch.state import GLOBAL
 from mortice._autograd.inplace import check_inplace, rebase, old_value
 from mortice._ops.formulas import *
 from mortice._ops.loss import *
@@ -52,7 +54,10 @@ def nll_loss_backward(next, op):
         node.info = info
         node.edges = edges
         node.saved = (save(self), save(target), save_value(weight), reduction, ignore_index, save(total_weight),)
-        attach_single(node, result)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
         return result
     return autograd
 
@@ -74,7 +79,10 @@ def _cdist_forward(next, op):
         node.info = info
         node.edges = edges
         node.saved = (save(x1), save(x2), p,)
-        attach_single(node, result)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
         node.saved += (save_result(result),)
         return result
     return autograd
@@ -96,7 +104,10 @@ def _pdist_forward(next, op):
         node.info = info
         node.edges = edges
         node.saved = (save(self), p,)
-        attach_single(node, result)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
         node.saved += (save_result(result),)
         return result
     return autograd

@@ -3,8 +3,10 @@
 # fmt: off
 # ruff: noqa
 from mortice._autograd.node import (
-    Node, Output, Info, attach_single, attach_many, edge, edges_of, save, save_result, save_value, unpack,
+    Node, Output, Info, attach_many, edge, edges_of, notes, save, save_result, save_value, unpack,
 )
+from mortice._dispatch.keys import AUTOGRAD
+from mortice._dispatch.state import GLOBAL
 from mortice._autograd.inplace import check_inplace, rebase, old_value
 from mortice._ops.formulas import *
 from mortice._ops.pad import *
@@ -28,7 +30,10 @@ def constant_pad_nd(next, op):
         node.info = info
         node.edges = edges
         node.saved = (pad,)
-        attach_single(node, result)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
         return result
     return autograd
 
@@ -49,7 +54,10 @@ def reflection_pad1d(next, op):
         node.info = info
         node.edges = edges
         node.saved = (padding, self._a.shape,)
-        attach_single(node, result)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
         return result
     return autograd
 
@@ -70,7 +78,10 @@ def reflection_pad2d(next, op):
         node.info = info
         node.edges = edges
         node.saved = (padding, self._a.shape,)
-        attach_single(node, result)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
         return result
     return autograd
 
@@ -91,7 +102,10 @@ def reflection_pad3d(next, op):
         node.info = info
         node.edges = edges
         node.saved = (padding, self._a.shape,)
-        attach_single(node, result)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
         return result
     return autograd
 
@@ -112,7 +126,10 @@ def replication_pad1d(next, op):
         node.info = info
         node.edges = edges
         node.saved = (padding, self._a.shape,)
-        attach_single(node, result)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
         return result
     return autograd
 
@@ -133,7 +150,10 @@ def replication_pad2d(next, op):
         node.info = info
         node.edges = edges
         node.saved = (padding, self._a.shape,)
-        attach_single(node, result)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
         return result
     return autograd
 
@@ -154,6 +174,9 @@ def replication_pad3d(next, op):
         node.info = info
         node.edges = edges
         node.saved = (padding, self._a.shape,)
-        attach_single(node, result)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
         return result
     return autograd

@@ -3,8 +3,10 @@
 # fmt: off
 # ruff: noqa
 from mortice._autograd.node import (
-    Node, Output, Info, attach_single, attach_many, edge, edges_of, save, save_result, save_value, unpack,
+    Node, Output, Info, attach_many, edge, edges_of, notes, save, save_result, save_value, unpack,
 )
+from mortice._dispatch.keys import AUTOGRAD
+from mortice._dispatch.state import GLOBAL
 from mortice._autograd.inplace import check_inplace, rebase, old_value
 from mortice._ops.formulas import *
 from mortice._ops.pointwise import *
@@ -29,7 +31,10 @@ def add_Tensor(next, op):
         node.info = info
         node.edges = edges
         node.saved = (alpha,)
-        attach_single(node, result)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
         return result
     return autograd
 
@@ -72,7 +77,10 @@ def mul_Tensor(next, op):
         node.info = info
         node.edges = edges
         node.saved = (save_value(self) if edges[1] is not None else None, save_value(other) if edges[0] is not None else None,)
-        attach_single(node, result)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
         return result
     return autograd
 
@@ -115,7 +123,10 @@ def relu(next, op):
         node.info = info
         node.edges = edges
         node.saved = ()
-        attach_single(node, result)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
         node.saved += (save_result(result),)
         return result
     return autograd
@@ -161,6 +172,9 @@ def threshold_backward(next, op):
         node.info = info
         node.edges = edges
         node.saved = (save(self), threshold,)
-        attach_single(node, result)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
         return result
     return autograd

@@ -3,8 +3,10 @@
 # fmt: off
 # ruff: noqa
 from mortice._autograd.node import (
-    Node, Output, Info, attach_single, attach_many, edge, edges_of, save, save_result, save_value, unpack,
+    Node, Output, Info, attach_many, edge, edges_of, notes, save, save_result, save_value, unpack,
 )
+from mortice._dispatch.keys import AUTOGRAD
+from mortice._dispatch.state import GLOBAL
 from mortice._autograd.inplace import check_inplace, rebase, old_value
 from mortice._ops.formulas import *
 from mortice._ops.pool import *
@@ -70,7 +72,10 @@ def _pool_scatter(next, op):
         node.info = info
         node.edges = edges
         node.saved = (save(indices),)
-        attach_single(node, result)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
         return result
     return autograd
 
@@ -91,7 +96,10 @@ def avg_pool2d(next, op):
         node.info = info
         node.edges = edges
         node.saved = (save(self), kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override,)
-        attach_single(node, result)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
         return result
     return autograd
 
@@ -114,7 +122,10 @@ def avg_pool2d_backward(next, op):
         node.info = info
         node.edges = edges
         node.saved = (kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override,)
-        attach_single(node, result)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
         return result
     return autograd
 
@@ -135,7 +146,10 @@ def avg_pool3d(next, op):
         node.info = info
         node.edges = edges
         node.saved = (save(self), kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override,)
-        attach_single(node, result)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
         return result
     return autograd
 
@@ -158,7 +172,10 @@ def avg_pool3d_backward(next, op):
         node.info = info
         node.edges = edges
         node.saved = (kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override,)
-        attach_single(node, result)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
         return result
     return autograd
 
@@ -179,7 +196,10 @@ def _adaptive_avg_pool2d(next, op):
         node.info = info
         node.edges = edges
         node.saved = (save(self),)
-        attach_single(node, result)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
         return result
     return autograd
 
@@ -202,7 +222,10 @@ def _adaptive_avg_pool2d_backward(next, op):
         node.info = info
         node.edges = edges
         node.saved = (grad_output._a.shape,)
-        attach_single(node, result)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
         return result
     return autograd
 
@@ -223,7 +246,10 @@ def _adaptive_avg_pool3d(next, op):
         node.info = info
         node.edges = edges
         node.saved = (save(self),)
-        attach_single(node, result)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
         return result
     return autograd
 
@@ -246,7 +272,10 @@ def _adaptive_avg_pool3d_backward(next, op):
         node.info = info
         node.edges = edges
         node.saved = (grad_output._a.shape,)
-        attach_single(node, result)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
         return result
     return autograd
 

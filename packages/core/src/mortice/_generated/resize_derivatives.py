@@ -3,8 +3,10 @@
 # fmt: off
 # ruff: noqa
 from mortice._autograd.node import (
-    Node, Output, Info, attach_single, attach_many, edge, edges_of, save, save_result, save_value, unpack,
+    Node, Output, Info, attach_many, edge, edges_of, notes, save, save_result, save_value, unpack,
 )
+from mortice._dispatch.keys import AUTOGRAD
+from mortice._dispatch.state import GLOBAL
 from mortice._autograd.inplace import check_inplace, rebase, old_value
 from mortice._ops.formulas import *
 from mortice._ops.resize import *
@@ -28,7 +30,10 @@ def upsample_nearest1d(next, op):
         node.info = info
         node.edges = edges
         node.saved = (scales, self._a.shape,)
-        attach_single(node, result)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
         return result
     return autograd
 
@@ -49,7 +54,10 @@ def upsample_nearest2d(next, op):
         node.info = info
         node.edges = edges
         node.saved = (scales_h, scales_w, self._a.shape,)
-        attach_single(node, result)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
         return result
     return autograd
 
@@ -70,7 +78,10 @@ def upsample_nearest3d(next, op):
         node.info = info
         node.edges = edges
         node.saved = (scales_d, scales_h, scales_w, self._a.shape,)
-        attach_single(node, result)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
         return result
     return autograd
 
@@ -91,7 +102,10 @@ def _upsample_nearest_exact2d(next, op):
         node.info = info
         node.edges = edges
         node.saved = (scales_h, scales_w, self._a.shape,)
-        attach_single(node, result)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
         return result
     return autograd
 
@@ -112,7 +126,10 @@ def upsample_linear1d(next, op):
         node.info = info
         node.edges = edges
         node.saved = (align_corners, scales, self._a.shape,)
-        attach_single(node, result)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
         return result
     return autograd
 
@@ -133,7 +150,10 @@ def upsample_bilinear2d(next, op):
         node.info = info
         node.edges = edges
         node.saved = (align_corners, scales_h, scales_w, self._a.shape,)
-        attach_single(node, result)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
         return result
     return autograd
 
@@ -154,7 +174,10 @@ def upsample_trilinear3d(next, op):
         node.info = info
         node.edges = edges
         node.saved = (align_corners, scales_d, scales_h, scales_w, self._a.shape,)
-        attach_single(node, result)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
         return result
     return autograd
 
@@ -175,7 +198,10 @@ def upsample_bicubic2d(next, op):
         node.info = info
         node.edges = edges
         node.saved = (align_corners, scales_h, scales_w, self._a.shape,)
-        attach_single(node, result)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
         return result
     return autograd
 
@@ -196,7 +222,10 @@ def _resample_adjoint(next, op):
         node.info = info
         node.edges = edges
         node.saved = (mode, align_corners, scales, self._a.shape,)
-        attach_single(node, result)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
         return result
     return autograd
 
@@ -217,7 +246,10 @@ def im2col(next, op):
         node.info = info
         node.edges = edges
         node.saved = (kernel_size, dilation, padding, stride, self._a.shape,)
-        attach_single(node, result)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
         return result
     return autograd
 
@@ -238,6 +270,9 @@ def col2im(next, op):
         node.info = info
         node.edges = edges
         node.saved = (kernel_size, dilation, padding, stride,)
-        attach_single(node, result)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
         return result
     return autograd

@@ -3,8 +3,10 @@
 # fmt: off
 # ruff: noqa
 from mortice._autograd.node import (
-    Node, Output, Info, attach_single, attach_many, edge, edges_of, save, save_result, save_value, unpack,
+    Node, Output, Info, attach_many, edge, edges_of, notes, save, save_result, save_value, unpack,
 )
+from mortice._dispatch.keys import AUTOGRAD
+from mortice._dispatch.state import GLOBAL
 from mortice._autograd.inplace import check_inplace, rebase, old_value
 from mortice._ops.formulas import *
 from mortice._ops.view import *
@@ -28,7 +30,10 @@ def view(next, op):
         node.info = info
         node.edges = edges
         node.saved = (self._a.shape,)
-        attach_single(node, result)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
         return result
     return autograd
 
@@ -49,7 +54,10 @@ def transpose_int(next, op):
         node.info = info
         node.edges = edges
         node.saved = (dim0, dim1,)
-        attach_single(node, result)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
         return result
     return autograd
 
@@ -69,7 +77,10 @@ def t(next, op):
         node.info = info
         node.edges = edges
         node.saved = ()
-        attach_single(node, result)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
         return result
     return autograd
 
@@ -90,7 +101,10 @@ def permute(next, op):
         node.info = info
         node.edges = edges
         node.saved = (dims,)
-        attach_single(node, result)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
         return result
     return autograd
 
@@ -111,7 +125,10 @@ def expand(next, op):
         node.info = info
         node.edges = edges
         node.saved = (self._a.shape,)
-        attach_single(node, result)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
         return result
     return autograd
 
@@ -132,7 +149,10 @@ def as_strided(next, op):
         node.info = info
         node.edges = edges
         node.saved = (save(self), size, stride, storage_offset,)
-        attach_single(node, result)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
         return result
     return autograd
 
@@ -153,7 +173,10 @@ def select_int(next, op):
         node.info = info
         node.edges = edges
         node.saved = (dim, index, self._a.shape,)
-        attach_single(node, result)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
         return result
     return autograd
 
@@ -174,7 +197,10 @@ def slice_Tensor(next, op):
         node.info = info
         node.edges = edges
         node.saved = (dim, start, end, step, self._a.shape,)
-        attach_single(node, result)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
         return result
     return autograd
 
@@ -195,7 +221,10 @@ def unsqueeze(next, op):
         node.info = info
         node.edges = edges
         node.saved = (dim,)
-        attach_single(node, result)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
         return result
     return autograd
 
@@ -216,7 +245,10 @@ def squeeze(next, op):
         node.info = info
         node.edges = edges
         node.saved = (self._a.shape,)
-        attach_single(node, result)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
         return result
     return autograd
 
@@ -237,7 +269,10 @@ def squeeze_dim(next, op):
         node.info = info
         node.edges = edges
         node.saved = (self._a.shape,)
-        attach_single(node, result)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
         return result
     return autograd
 
@@ -258,7 +293,10 @@ def squeeze_dims(next, op):
         node.info = info
         node.edges = edges
         node.saved = (self._a.shape,)
-        attach_single(node, result)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
         return result
     return autograd
 
@@ -279,7 +317,10 @@ def diagonal(next, op):
         node.info = info
         node.edges = edges
         node.saved = (offset, dim1, dim2, self._a.shape,)
-        attach_single(node, result)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
         return result
     return autograd
 
@@ -300,7 +341,10 @@ def unfold(next, op):
         node.info = info
         node.edges = edges
         node.saved = (save(self), dimension, size, step,)
-        attach_single(node, result)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
         return result
     return autograd
 
@@ -358,6 +402,9 @@ def alias(next, op):
         node.info = info
         node.edges = edges
         node.saved = ()
-        attach_single(node, result)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
         return result
     return autograd

@@ -71,7 +71,7 @@ def t(self: Any) -> Any:
 
 def view(self: Any, size: Any) -> Any:
     a = self._a
-    if a.flags.c_contiguous and a.size:
+    if a.flags.c_contiguous:
         return _view(self, a.reshape(size))
     from mortice._ops.view import view as rule
 
