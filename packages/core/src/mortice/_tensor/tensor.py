@@ -302,6 +302,17 @@ class Tensor(Methods):
     def data(self, value: Tensor) -> None:
         _autograd().set_data(self, value)
 
+    def as_subclass(self, cls: type) -> Any:
+        """The same memory and history as a tensor of class ``cls``, which derives from Tensor."""
+        from mortice._tensor.construct import as_subclass
+
+        return as_subclass(self, cls)
+
+    @staticmethod
+    def _make_subclass(cls: type, data: Tensor, require_grad: bool = False) -> Any:
+        """A leaf of class ``cls`` over the memory of ``data``."""
+        return data.detach().as_subclass(cls).requires_grad_(require_grad)
+
     # -- Python protocols ----------------------------------------------------------------------
 
     def __len__(self) -> int:
