@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from mortice_llvm import kernels
+from mortice_llvm.errors import NotAvailable
 
 _erf = np.vectorize(math.erf, otypes=[float])
 _erfc = np.vectorize(math.erfc, otypes=[float])
@@ -171,6 +172,34 @@ def test_special_values_of_two_operands(level, call, ulp_error, name):
     assert error[at] <= 2.5, (x[at], y[at], z[at], want[at])
     sign = ~np.isnan(want)
     assert np.array_equal(np.signbit(z[sign]), np.signbit(want[sign]))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_remainders_are_exact(level, call, dtype):
+    if level == "sse2" and dtype == "float64":
+        with pytest.raises(NotAvailable, match="fused multiply-add"):
+            kernels.pointwise("fmod", dtype)
+        return
+    rng = np.random.default_rng(4)
+    top = 2**32 if dtype == "float32" else 2**64
+    word = np.uint32 if dtype == "float32" else np.uint64
+    a, b = (rng.integers(0, top, 20_000, word).view(dtype) for _ in range(2))
+    near = rng.integers(-50, 50, 3000).astype(dtype)
+    tenth = rng.integers(1, 9, 3000).astype(dtype) * np.array(0.1, dtype)
+    p, q = _grid(dtype)
+    a, b = np.concatenate([a, near, near, p]), np.concatenate([b, tenth, -tenth, q])
+    y = np.empty_like(a)
+    with np.errstate(all="ignore"):
+        fmod = np.fmod(a, b)
+        call(kernels.pointwise("fmod", dtype), y, a, b, a.size)
+        assert np.array_equal(y, fmod, equal_nan=True)
+        sign = ~np.isnan(fmod)
+        assert np.array_equal(np.signbit(y[sign]), np.signbit(fmod[sign]))
+        call(kernels.pointwise("remainder", dtype), y, a, b, a.size)
+        wraps = (fmod != 0) & ((fmod < 0) != (b < 0))
+        assert np.array_equal(y, np.where(wraps, fmod + b, fmod), equal_nan=True)
+        call(kernels.pointwise("floor_div", dtype), y, near, tenth, near.size)
+        assert np.array_equal(y[: near.size], np.floor_divide(near, tenth))
 
 
 def test_lanes_agree_with_a_single_element(level, call):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from .errors import UnknownKernel, nearest
+from .errors import NotAvailable, UnknownKernel, nearest
 
 
 class DType(NamedTuple):
@@ -70,6 +70,8 @@ def dtype(name: str) -> DType:
     """Returns the dtype called ``name`` (loop-IR name or numpy's); raises UnknownKernel."""
     name = ALIASES.get(name, name)
     found = DTYPES.get(name)
+    if found is None and name.startswith(("complex", "float8")):
+        raise NotAvailable(f"kernels do not compute with {name}")
     if found is None:
         known = sorted([*DTYPES, *ALIASES])
         raise UnknownKernel(

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from ..errors import NotAvailable
 from ..scalar import scalar_op
-from . import errorfn, explog, hyperbolic, power, trig
+from . import errorfn, explog, hyperbolic, power, remainder, rounding, trig
 from .lanes import Lanes
 
 Function = Callable[..., str]
@@ -68,47 +68,6 @@ def reciprocal(v: Lanes, a: str) -> str:
 def rsqrt(v: Lanes, a: str) -> str:
     """1 / sqrt(a), two roundings."""
     return v.div(v.c(1), v.call("sqrt", a))
-
-
-def _rounding(name: str) -> Function:
-    def fn(v: Lanes, a: str) -> str:
-        if v.target.name != "sse2":
-            return v.call(name, a)
-        return _round_by_adding(v, a, name)
-
-    fn.__doc__ = f"LLVM's {name}; by adding and comparing where SSE2 has no instruction."
-    return fn
-
-
-def _round_by_adding(v: Lanes, a: str, name: str) -> str:
-    """Rounding without an instruction: add and subtract 2**p, then correct by comparing."""
-    big = v.c(2.0 ** (23 if v.dtype.bits == 32 else 52))
-    size = v.abs(a)
-    near = v.sub(v.add(size, big), big)
-    one, zero = v.c(1), v.c(0)
-    if name == "trunc":
-        near = v.sub(near, v.select(v.cmp("ogt", near, size), one, zero))
-    r = v.copysign(near, a)
-    if name == "floor":
-        r = v.sub(r, v.select(v.cmp("ogt", r, a), one, zero))
-    elif name == "ceil":
-        r = v.add(r, v.select(v.cmp("olt", r, a), one, zero))
-    return v.select(v.cmp("olt", size, big), v.copysign(r, a), a)
-
-
-def float_fmod(v: Lanes, a: str, b: str) -> str:
-    """Not made from vectors yet (needs an exact long division)."""
-    raise NotAvailable("fmod of floats is not available in compiled kernels")
-
-
-def float_remainder(v: Lanes, a: str, b: str) -> str:
-    """Not made from vectors yet (needs an exact long division)."""
-    raise NotAvailable("remainder of floats is not available in compiled kernels")
-
-
-def float_floor_div(v: Lanes, a: str, b: str) -> str:
-    """Not made from vectors yet (needs an exact remainder)."""
-    raise NotAvailable("floor_div of floats is not available in compiled kernels")
 
 
 def isnan(v: Lanes, a: str) -> str:
@@ -204,16 +163,15 @@ def int_remainder(v: Lanes, a: str, b: str) -> str:
 
 
 _MADE_HERE: tuple[Function, ...] = (
-    same, invert, maximum, minimum, fmax, fmin, relu, float_sign, reciprocal, rsqrt, float_fmod,
-    float_remainder, float_floor_div, isnan, isinf, isfinite, signbit, int_fma, int_neg, int_abs,
+    same, invert, maximum, minimum, fmax, fmin, relu, float_sign, reciprocal, rsqrt, isnan, isinf, isfinite, signbit, int_fma, int_neg, int_abs,
     int_sign, int_relu, int_signbit, int_div, int_rem, int_floor_div, int_remainder,
 )  # fmt: skip
 
 FUNCTIONS: dict[str, Function] = {
     **{f.__name__: f for f in _MADE_HERE},
-    **{n: _rounding(n) for n in ("floor", "ceil", "trunc")},
-    "round": _rounding("roundeven"),
     "fma": Lanes.fma,
+    **rounding.FUNCTIONS,
+    **remainder.FUNCTIONS,
     **explog.FUNCTIONS,
     **trig.FUNCTIONS,
     **hyperbolic.FUNCTIONS,
