@@ -89,5 +89,75 @@ def Tensor__local_scalar_dense(self, **kwargs):
         raise
 
 _m__local_scalar_dense.public = Tensor__local_scalar_dense
-FUNCTIONS = {"clone": clone}
-METHODS = {"clone": Tensor_clone, "copy_": Tensor_copy_, "_local_scalar_dense": Tensor__local_scalar_dense}
+_t_resize_ = table('resize_')
+_m_resize_ = Packet("resize_", True)
+def Tensor_resize_(self, *size, memory_format=None, **kwargs):
+    if len(size) == 1 and type(size[0]) is not int:
+        size = size[0]
+    if kwargs:
+        return slow(_m_resize_, (self, size,), (), (('memory_format', memory_format, None), ), kwargs)
+    try:
+        keys = self._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_resize_[keys]
+        if type(size) is not tuple: size = as_ints(size, None, False)
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_resize_, (self, size,), (), (('memory_format', memory_format, None), ), kwargs)
+    try:
+        return kernel(self, size, memory_format)
+    except Exception as error:
+        failed('resize_', error, (self, size, memory_format,))
+        raise
+
+_m_resize_.public = Tensor_resize_
+_t_resize_as_ = table('resize_as_')
+_p_resize_as_ = Packet("resize_as_")
+def resize_as_(input, the_template, *, memory_format=None, **kwargs):
+    if kwargs:
+        return slow(_p_resize_as_, (input, the_template,), (), (('memory_format', memory_format, None), ), kwargs)
+    try:
+        keys = input._k | the_template._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_resize_as_[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_resize_as_, (input, the_template,), (), (('memory_format', memory_format, None), ), kwargs)
+    try:
+        return kernel(input, the_template, memory_format)
+    except Exception as error:
+        failed('resize_as_', error, (input, the_template, memory_format,))
+        raise
+
+_p_resize_as_.public = resize_as_
+_m_resize_as_ = Packet("resize_as_", True)
+def Tensor_resize_as_(self, the_template, *, memory_format=None, **kwargs):
+    if kwargs:
+        return slow(_m_resize_as_, (self, the_template,), (), (('memory_format', memory_format, None), ), kwargs)
+    try:
+        keys = self._k | the_template._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_resize_as_[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_resize_as_, (self, the_template,), (), (('memory_format', memory_format, None), ), kwargs)
+    try:
+        return kernel(self, the_template, memory_format)
+    except Exception as error:
+        failed('resize_as_', error, (self, the_template, memory_format,))
+        raise
+
+_m_resize_as_.public = Tensor_resize_as_
+_m_set_ = Packet("set_", True)
+def Tensor_set_(self, *args, **kwargs):
+    return slow(_m_set_, (self, *args), (), (), kwargs)
+
+_m_set_.public = Tensor_set_
+FUNCTIONS = {"clone": clone, "resize_as_": resize_as_}
+METHODS = {"clone": Tensor_clone, "copy_": Tensor_copy_, "_local_scalar_dense": Tensor__local_scalar_dense, "resize_": Tensor_resize_, "resize_as_": Tensor_resize_as_, "set_": Tensor_set_}

@@ -80,3 +80,25 @@ def _to_copy(next, op):
         result._k |= AUTOGRAD
         return result
     return autograd
+
+def copy_backward(node, grads):
+    src_device, src_dtype, src_shape, = unpack(node)
+    edges = node.edges
+    grad = grads[0]
+    return (zeros_like(grad) if edges[0] is not None else None,
+            sum_to(to_like(grad, src_dtype, src_device), src_shape) if edges[1] is not None else None,)
+
+def copy(next, op):
+    info = Info("CopyBackward0", copy_backward, op)
+    def autograd(self, src, non_blocking):
+        result = next(self, src, non_blocking)
+        if not result._t.differentiable:
+            return result
+        edges = (self._g, src._g,)
+        node = _new(Node)
+        node.info = info
+        node.edges = edges
+        node.saved = (src.device, src._t, src._a.shape,)
+        attach_single(node, result)
+        return result
+    return autograd

@@ -6,28 +6,9 @@ from mortice._dispatch.operator import table
 from mortice._dispatch.state import GLOBAL, adjust
 from mortice._types.promotion import NUMBERS
 
-_t_view = table('view')
 _m_view = Packet("view", True)
-def Tensor_view(self, *size, **kwargs):
-    if len(size) == 1 and type(size[0]) is not int:
-        size = size[0]
-    if kwargs:
-        return slow(_m_view, (self, size,), (), (), kwargs)
-    try:
-        keys = self._k
-        if GLOBAL.special:
-            keys = adjust(keys)
-        kernel = _t_view[keys]
-        if type(size) is not tuple: size = as_ints(size, None, False)
-    except (AttributeError, KeyError, TypeError):
-        kernel = None
-    if kernel is None:
-        return slow(_m_view, (self, size,), (), (), kwargs)
-    try:
-        return kernel(self, size)
-    except Exception as error:
-        failed('view', error, (self, size,))
-        raise
+def Tensor_view(self, *args, **kwargs):
+    return slow(_m_view, (self, *args), (), (), kwargs)
 
 _m_view.public = Tensor_view
 _t_transpose_int = table('transpose.int')
@@ -485,5 +466,1013 @@ def Tensor_detach(self, **kwargs):
         raise
 
 _m_detach.public = Tensor_detach
-FUNCTIONS = {"transpose": transpose, "t": t, "permute": permute, "as_strided": as_strided, "select": select, "unsqueeze": unsqueeze, "squeeze": squeeze, "diagonal": diagonal, "split_with_sizes": split_with_sizes, "unbind": unbind}
-METHODS = {"view": Tensor_view, "transpose": Tensor_transpose, "t": Tensor_t, "permute": Tensor_permute, "expand": Tensor_expand, "as_strided": Tensor_as_strided, "select": Tensor_select, "unsqueeze": Tensor_unsqueeze, "squeeze": Tensor_squeeze, "diagonal": Tensor_diagonal, "unfold": Tensor_unfold, "split_with_sizes": Tensor_split_with_sizes, "unbind": Tensor_unbind, "detach": Tensor_detach}
+_t_split_Tensor = table('split.Tensor')
+_p_split = Packet("split")
+def split(input, split_size, dim=0, **kwargs):
+    if kwargs:
+        return slow(_p_split, (input, split_size, dim,), (0, ), (), kwargs)
+    try:
+        keys = input._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_split_Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_split, (input, split_size, dim,), (0, ), (), kwargs)
+    try:
+        return kernel(input, split_size, dim)
+    except Exception as error:
+        failed('split.Tensor', error, (input, split_size, dim,))
+        raise
+
+_p_split.public = split
+_m_split = Packet("split", True)
+def Tensor_split(self, split_size, dim=0, **kwargs):
+    if kwargs:
+        return slow(_m_split, (self, split_size, dim,), (0, ), (), kwargs)
+    try:
+        keys = self._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_split_Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_split, (self, split_size, dim,), (0, ), (), kwargs)
+    try:
+        return kernel(self, split_size, dim)
+    except Exception as error:
+        failed('split.Tensor', error, (self, split_size, dim,))
+        raise
+
+_m_split.public = Tensor_split
+_t_unsafe_split_Tensor = table('unsafe_split.Tensor')
+_p_unsafe_split = Packet("unsafe_split")
+def unsafe_split(input, split_size, dim=0, **kwargs):
+    if kwargs:
+        return slow(_p_unsafe_split, (input, split_size, dim,), (0, ), (), kwargs)
+    try:
+        keys = input._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_unsafe_split_Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_unsafe_split, (input, split_size, dim,), (0, ), (), kwargs)
+    try:
+        return kernel(input, split_size, dim)
+    except Exception as error:
+        failed('unsafe_split.Tensor', error, (input, split_size, dim,))
+        raise
+
+_p_unsafe_split.public = unsafe_split
+_m_unsafe_split = Packet("unsafe_split", True)
+def Tensor_unsafe_split(self, split_size, dim=0, **kwargs):
+    if kwargs:
+        return slow(_m_unsafe_split, (self, split_size, dim,), (0, ), (), kwargs)
+    try:
+        keys = self._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_unsafe_split_Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_unsafe_split, (self, split_size, dim,), (0, ), (), kwargs)
+    try:
+        return kernel(self, split_size, dim)
+    except Exception as error:
+        failed('unsafe_split.Tensor', error, (self, split_size, dim,))
+        raise
+
+_m_unsafe_split.public = Tensor_unsafe_split
+_t_unsafe_split_with_sizes = table('unsafe_split_with_sizes')
+_p_unsafe_split_with_sizes = Packet("unsafe_split_with_sizes")
+def unsafe_split_with_sizes(input, split_sizes, dim=0, **kwargs):
+    if kwargs:
+        return slow(_p_unsafe_split_with_sizes, (input, split_sizes, dim,), (0, ), (), kwargs)
+    try:
+        keys = input._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_unsafe_split_with_sizes[keys]
+        if type(split_sizes) is not tuple: split_sizes = as_ints(split_sizes, None, False)
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_unsafe_split_with_sizes, (input, split_sizes, dim,), (0, ), (), kwargs)
+    try:
+        return kernel(input, split_sizes, dim)
+    except Exception as error:
+        failed('unsafe_split_with_sizes', error, (input, split_sizes, dim,))
+        raise
+
+_p_unsafe_split_with_sizes.public = unsafe_split_with_sizes
+_m_unsafe_split_with_sizes = Packet("unsafe_split_with_sizes", True)
+def Tensor_unsafe_split_with_sizes(self, split_sizes, dim=0, **kwargs):
+    if kwargs:
+        return slow(_m_unsafe_split_with_sizes, (self, split_sizes, dim,), (0, ), (), kwargs)
+    try:
+        keys = self._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_unsafe_split_with_sizes[keys]
+        if type(split_sizes) is not tuple: split_sizes = as_ints(split_sizes, None, False)
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_unsafe_split_with_sizes, (self, split_sizes, dim,), (0, ), (), kwargs)
+    try:
+        return kernel(self, split_sizes, dim)
+    except Exception as error:
+        failed('unsafe_split_with_sizes', error, (self, split_sizes, dim,))
+        raise
+
+_m_unsafe_split_with_sizes.public = Tensor_unsafe_split_with_sizes
+_t_chunk = table('chunk')
+_p_chunk = Packet("chunk")
+def chunk(input, chunks, dim=0, **kwargs):
+    if kwargs:
+        return slow(_p_chunk, (input, chunks, dim,), (0, ), (), kwargs)
+    try:
+        keys = input._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_chunk[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_chunk, (input, chunks, dim,), (0, ), (), kwargs)
+    try:
+        return kernel(input, chunks, dim)
+    except Exception as error:
+        failed('chunk', error, (input, chunks, dim,))
+        raise
+
+_p_chunk.public = chunk
+_m_chunk = Packet("chunk", True)
+def Tensor_chunk(self, chunks, dim=0, **kwargs):
+    if kwargs:
+        return slow(_m_chunk, (self, chunks, dim,), (0, ), (), kwargs)
+    try:
+        keys = self._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_chunk[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_chunk, (self, chunks, dim,), (0, ), (), kwargs)
+    try:
+        return kernel(self, chunks, dim)
+    except Exception as error:
+        failed('chunk', error, (self, chunks, dim,))
+        raise
+
+_m_chunk.public = Tensor_chunk
+_t_unsafe_chunk = table('unsafe_chunk')
+_p_unsafe_chunk = Packet("unsafe_chunk")
+def unsafe_chunk(input, chunks, dim=0, **kwargs):
+    if kwargs:
+        return slow(_p_unsafe_chunk, (input, chunks, dim,), (0, ), (), kwargs)
+    try:
+        keys = input._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_unsafe_chunk[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_unsafe_chunk, (input, chunks, dim,), (0, ), (), kwargs)
+    try:
+        return kernel(input, chunks, dim)
+    except Exception as error:
+        failed('unsafe_chunk', error, (input, chunks, dim,))
+        raise
+
+_p_unsafe_chunk.public = unsafe_chunk
+_m_unsafe_chunk = Packet("unsafe_chunk", True)
+def Tensor_unsafe_chunk(self, chunks, dim=0, **kwargs):
+    if kwargs:
+        return slow(_m_unsafe_chunk, (self, chunks, dim,), (0, ), (), kwargs)
+    try:
+        keys = self._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_unsafe_chunk[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_unsafe_chunk, (self, chunks, dim,), (0, ), (), kwargs)
+    try:
+        return kernel(self, chunks, dim)
+    except Exception as error:
+        failed('unsafe_chunk', error, (self, chunks, dim,))
+        raise
+
+_m_unsafe_chunk.public = Tensor_unsafe_chunk
+_p_tensor_split = Packet("tensor_split")
+def tensor_split(*args, **kwargs):
+    return slow(_p_tensor_split, args, (), (), kwargs)
+
+_p_tensor_split.public = tensor_split
+_m_tensor_split = Packet("tensor_split", True)
+def Tensor_tensor_split(self, *args, **kwargs):
+    return slow(_m_tensor_split, (self, *args), (), (), kwargs)
+
+_m_tensor_split.public = Tensor_tensor_split
+_p_hsplit = Packet("hsplit")
+def hsplit(*args, **kwargs):
+    return slow(_p_hsplit, args, (), (), kwargs)
+
+_p_hsplit.public = hsplit
+_m_hsplit = Packet("hsplit", True)
+def Tensor_hsplit(self, *args, **kwargs):
+    return slow(_m_hsplit, (self, *args), (), (), kwargs)
+
+_m_hsplit.public = Tensor_hsplit
+_p_vsplit = Packet("vsplit")
+def vsplit(*args, **kwargs):
+    return slow(_p_vsplit, args, (), (), kwargs)
+
+_p_vsplit.public = vsplit
+_m_vsplit = Packet("vsplit", True)
+def Tensor_vsplit(self, *args, **kwargs):
+    return slow(_m_vsplit, (self, *args), (), (), kwargs)
+
+_m_vsplit.public = Tensor_vsplit
+_p_dsplit = Packet("dsplit")
+def dsplit(*args, **kwargs):
+    return slow(_p_dsplit, args, (), (), kwargs)
+
+_p_dsplit.public = dsplit
+_m_dsplit = Packet("dsplit", True)
+def Tensor_dsplit(self, *args, **kwargs):
+    return slow(_m_dsplit, (self, *args), (), (), kwargs)
+
+_m_dsplit.public = Tensor_dsplit
+_t_reshape = table('reshape')
+_p_reshape = Packet("reshape")
+def reshape(input, shape, **kwargs):
+    if kwargs:
+        return slow(_p_reshape, (input, shape,), (), (), kwargs)
+    try:
+        keys = input._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_reshape[keys]
+        if type(shape) is not tuple: shape = as_ints(shape, None, False)
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_reshape, (input, shape,), (), (), kwargs)
+    try:
+        return kernel(input, shape)
+    except Exception as error:
+        failed('reshape', error, (input, shape,))
+        raise
+
+_p_reshape.public = reshape
+_m_reshape = Packet("reshape", True)
+def Tensor_reshape(self, *shape, **kwargs):
+    if len(shape) == 1 and type(shape[0]) is not int:
+        shape = shape[0]
+    if kwargs:
+        return slow(_m_reshape, (self, shape,), (), (), kwargs)
+    try:
+        keys = self._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_reshape[keys]
+        if type(shape) is not tuple: shape = as_ints(shape, None, False)
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_reshape, (self, shape,), (), (), kwargs)
+    try:
+        return kernel(self, shape)
+    except Exception as error:
+        failed('reshape', error, (self, shape,))
+        raise
+
+_m_reshape.public = Tensor_reshape
+_t_reshape_as = table('reshape_as')
+_m_reshape_as = Packet("reshape_as", True)
+def Tensor_reshape_as(self, other, **kwargs):
+    if kwargs:
+        return slow(_m_reshape_as, (self, other,), (), (), kwargs)
+    try:
+        keys = self._k | other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_reshape_as[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_reshape_as, (self, other,), (), (), kwargs)
+    try:
+        return kernel(self, other)
+    except Exception as error:
+        failed('reshape_as', error, (self, other,))
+        raise
+
+_m_reshape_as.public = Tensor_reshape_as
+_t_view_as = table('view_as')
+_m_view_as = Packet("view_as", True)
+def Tensor_view_as(self, other, **kwargs):
+    if kwargs:
+        return slow(_m_view_as, (self, other,), (), (), kwargs)
+    try:
+        keys = self._k | other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_view_as[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_view_as, (self, other,), (), (), kwargs)
+    try:
+        return kernel(self, other)
+    except Exception as error:
+        failed('view_as', error, (self, other,))
+        raise
+
+_m_view_as.public = Tensor_view_as
+_t_flatten_using_ints = table('flatten.using_ints')
+_p_flatten = Packet("flatten")
+def flatten(input, start_dim=0, end_dim=-1, **kwargs):
+    if kwargs:
+        return slow(_p_flatten, (input, start_dim, end_dim,), (0, -1, ), (), kwargs)
+    try:
+        keys = input._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_flatten_using_ints[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_flatten, (input, start_dim, end_dim,), (0, -1, ), (), kwargs)
+    try:
+        return kernel(input, start_dim, end_dim)
+    except Exception as error:
+        failed('flatten.using_ints', error, (input, start_dim, end_dim,))
+        raise
+
+_p_flatten.public = flatten
+_m_flatten = Packet("flatten", True)
+def Tensor_flatten(self, start_dim=0, end_dim=-1, **kwargs):
+    if kwargs:
+        return slow(_m_flatten, (self, start_dim, end_dim,), (0, -1, ), (), kwargs)
+    try:
+        keys = self._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_flatten_using_ints[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_flatten, (self, start_dim, end_dim,), (0, -1, ), (), kwargs)
+    try:
+        return kernel(self, start_dim, end_dim)
+    except Exception as error:
+        failed('flatten.using_ints', error, (self, start_dim, end_dim,))
+        raise
+
+_m_flatten.public = Tensor_flatten
+_t_unflatten_int = table('unflatten.int')
+_p_unflatten = Packet("unflatten")
+def unflatten(input, dim, sizes, **kwargs):
+    if kwargs:
+        return slow(_p_unflatten, (input, dim, sizes,), (), (), kwargs)
+    try:
+        keys = input._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_unflatten_int[keys]
+        if type(sizes) is not tuple: sizes = as_ints(sizes, None, False)
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_unflatten, (input, dim, sizes,), (), (), kwargs)
+    try:
+        return kernel(input, dim, sizes)
+    except Exception as error:
+        failed('unflatten.int', error, (input, dim, sizes,))
+        raise
+
+_p_unflatten.public = unflatten
+_m_unflatten = Packet("unflatten", True)
+def Tensor_unflatten(self, dim, sizes, **kwargs):
+    if kwargs:
+        return slow(_m_unflatten, (self, dim, sizes,), (), (), kwargs)
+    try:
+        keys = self._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_unflatten_int[keys]
+        if type(sizes) is not tuple: sizes = as_ints(sizes, None, False)
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_unflatten, (self, dim, sizes,), (), (), kwargs)
+    try:
+        return kernel(self, dim, sizes)
+    except Exception as error:
+        failed('unflatten.int', error, (self, dim, sizes,))
+        raise
+
+_m_unflatten.public = Tensor_unflatten
+_t_ravel = table('ravel')
+_p_ravel = Packet("ravel")
+def ravel(input, **kwargs):
+    if kwargs:
+        return slow(_p_ravel, (input,), (), (), kwargs)
+    try:
+        keys = input._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_ravel[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_ravel, (input,), (), (), kwargs)
+    try:
+        return kernel(input)
+    except Exception as error:
+        failed('ravel', error, (input,))
+        raise
+
+_p_ravel.public = ravel
+_m_ravel = Packet("ravel", True)
+def Tensor_ravel(self, **kwargs):
+    if kwargs:
+        return slow(_m_ravel, (self,), (), (), kwargs)
+    try:
+        keys = self._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_ravel[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_ravel, (self,), (), (), kwargs)
+    try:
+        return kernel(self)
+    except Exception as error:
+        failed('ravel', error, (self,))
+        raise
+
+_m_ravel.public = Tensor_ravel
+_t_movedim_int = table('movedim.int')
+_p_movedim = Packet("movedim")
+def movedim(input, source, destination, **kwargs):
+    if kwargs:
+        return slow(_p_movedim, (input, source, destination,), (), (), kwargs)
+    try:
+        keys = input._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_movedim_int[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_movedim, (input, source, destination,), (), (), kwargs)
+    try:
+        return kernel(input, source, destination)
+    except Exception as error:
+        failed('movedim.int', error, (input, source, destination,))
+        raise
+
+_p_movedim.public = movedim
+_m_movedim = Packet("movedim", True)
+def Tensor_movedim(self, source, destination, **kwargs):
+    if kwargs:
+        return slow(_m_movedim, (self, source, destination,), (), (), kwargs)
+    try:
+        keys = self._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_movedim_int[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_movedim, (self, source, destination,), (), (), kwargs)
+    try:
+        return kernel(self, source, destination)
+    except Exception as error:
+        failed('movedim.int', error, (self, source, destination,))
+        raise
+
+_m_movedim.public = Tensor_movedim
+_t_moveaxis_int = table('moveaxis.int')
+_p_moveaxis = Packet("moveaxis")
+def moveaxis(input, source, destination, **kwargs):
+    if kwargs:
+        return slow(_p_moveaxis, (input, source, destination,), (), (), kwargs)
+    try:
+        keys = input._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_moveaxis_int[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_moveaxis, (input, source, destination,), (), (), kwargs)
+    try:
+        return kernel(input, source, destination)
+    except Exception as error:
+        failed('moveaxis.int', error, (input, source, destination,))
+        raise
+
+_p_moveaxis.public = moveaxis
+_m_moveaxis = Packet("moveaxis", True)
+def Tensor_moveaxis(self, source, destination, **kwargs):
+    if kwargs:
+        return slow(_m_moveaxis, (self, source, destination,), (), (), kwargs)
+    try:
+        keys = self._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_moveaxis_int[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_moveaxis, (self, source, destination,), (), (), kwargs)
+    try:
+        return kernel(self, source, destination)
+    except Exception as error:
+        failed('moveaxis.int', error, (self, source, destination,))
+        raise
+
+_m_moveaxis.public = Tensor_moveaxis
+_t_swapaxes = table('swapaxes')
+_p_swapaxes = Packet("swapaxes")
+def swapaxes(input, axis0, axis1, **kwargs):
+    if kwargs:
+        return slow(_p_swapaxes, (input, axis0, axis1,), (), (), kwargs)
+    try:
+        keys = input._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_swapaxes[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_swapaxes, (input, axis0, axis1,), (), (), kwargs)
+    try:
+        return kernel(input, axis0, axis1)
+    except Exception as error:
+        failed('swapaxes', error, (input, axis0, axis1,))
+        raise
+
+_p_swapaxes.public = swapaxes
+_m_swapaxes = Packet("swapaxes", True)
+def Tensor_swapaxes(self, axis0, axis1, **kwargs):
+    if kwargs:
+        return slow(_m_swapaxes, (self, axis0, axis1,), (), (), kwargs)
+    try:
+        keys = self._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_swapaxes[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_swapaxes, (self, axis0, axis1,), (), (), kwargs)
+    try:
+        return kernel(self, axis0, axis1)
+    except Exception as error:
+        failed('swapaxes', error, (self, axis0, axis1,))
+        raise
+
+_m_swapaxes.public = Tensor_swapaxes
+_t_swapdims = table('swapdims')
+_p_swapdims = Packet("swapdims")
+def swapdims(input, dim0, dim1, **kwargs):
+    if kwargs:
+        return slow(_p_swapdims, (input, dim0, dim1,), (), (), kwargs)
+    try:
+        keys = input._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_swapdims[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_swapdims, (input, dim0, dim1,), (), (), kwargs)
+    try:
+        return kernel(input, dim0, dim1)
+    except Exception as error:
+        failed('swapdims', error, (input, dim0, dim1,))
+        raise
+
+_p_swapdims.public = swapdims
+_m_swapdims = Packet("swapdims", True)
+def Tensor_swapdims(self, dim0, dim1, **kwargs):
+    if kwargs:
+        return slow(_m_swapdims, (self, dim0, dim1,), (), (), kwargs)
+    try:
+        keys = self._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_swapdims[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_swapdims, (self, dim0, dim1,), (), (), kwargs)
+    try:
+        return kernel(self, dim0, dim1)
+    except Exception as error:
+        failed('swapdims', error, (self, dim0, dim1,))
+        raise
+
+_m_swapdims.public = Tensor_swapdims
+_t_adjoint = table('adjoint')
+_p_adjoint = Packet("adjoint")
+def adjoint(input, **kwargs):
+    if kwargs:
+        return slow(_p_adjoint, (input,), (), (), kwargs)
+    try:
+        keys = input._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_adjoint[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_adjoint, (input,), (), (), kwargs)
+    try:
+        return kernel(input)
+    except Exception as error:
+        failed('adjoint', error, (input,))
+        raise
+
+_p_adjoint.public = adjoint
+_m_adjoint = Packet("adjoint", True)
+def Tensor_adjoint(self, **kwargs):
+    if kwargs:
+        return slow(_m_adjoint, (self,), (), (), kwargs)
+    try:
+        keys = self._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_adjoint[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_adjoint, (self,), (), (), kwargs)
+    try:
+        return kernel(self)
+    except Exception as error:
+        failed('adjoint', error, (self,))
+        raise
+
+_m_adjoint.public = Tensor_adjoint
+_t_narrow = table('narrow')
+_p_narrow = Packet("narrow")
+def narrow(input, dim, start, length, **kwargs):
+    if kwargs:
+        return slow(_p_narrow, (input, dim, start, length,), (), (), kwargs)
+    try:
+        keys = input._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_narrow[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_narrow, (input, dim, start, length,), (), (), kwargs)
+    try:
+        return kernel(input, dim, start, length)
+    except Exception as error:
+        failed('narrow', error, (input, dim, start, length,))
+        raise
+
+_p_narrow.public = narrow
+_m_narrow = Packet("narrow", True)
+def Tensor_narrow(self, dim, start, length, **kwargs):
+    if kwargs:
+        return slow(_m_narrow, (self, dim, start, length,), (), (), kwargs)
+    try:
+        keys = self._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_narrow[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_narrow, (self, dim, start, length,), (), (), kwargs)
+    try:
+        return kernel(self, dim, start, length)
+    except Exception as error:
+        failed('narrow', error, (self, dim, start, length,))
+        raise
+
+_m_narrow.public = Tensor_narrow
+_t_narrow_copy = table('narrow_copy')
+_p_narrow_copy = Packet("narrow_copy")
+def narrow_copy(input, dim, start, length, *, out=None, **kwargs):
+    if kwargs or out is not None:
+        return slow(_p_narrow_copy, (input, dim, start, length,), (), (('out', out, None), ), kwargs)
+    try:
+        keys = input._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_narrow_copy[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_narrow_copy, (input, dim, start, length,), (), (('out', out, None), ), kwargs)
+    try:
+        return kernel(input, dim, start, length)
+    except Exception as error:
+        failed('narrow_copy', error, (input, dim, start, length,))
+        raise
+
+_p_narrow_copy.public = narrow_copy
+_m_narrow_copy = Packet("narrow_copy", True)
+def Tensor_narrow_copy(self, dim, start, length, **kwargs):
+    if kwargs:
+        return slow(_m_narrow_copy, (self, dim, start, length,), (), (), kwargs)
+    try:
+        keys = self._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_narrow_copy[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_narrow_copy, (self, dim, start, length,), (), (), kwargs)
+    try:
+        return kernel(self, dim, start, length)
+    except Exception as error:
+        failed('narrow_copy', error, (self, dim, start, length,))
+        raise
+
+_m_narrow_copy.public = Tensor_narrow_copy
+_t_expand_as = table('expand_as')
+_m_expand_as = Packet("expand_as", True)
+def Tensor_expand_as(self, other, **kwargs):
+    if kwargs:
+        return slow(_m_expand_as, (self, other,), (), (), kwargs)
+    try:
+        keys = self._k | other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_expand_as[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_expand_as, (self, other,), (), (), kwargs)
+    try:
+        return kernel(self, other)
+    except Exception as error:
+        failed('expand_as', error, (self, other,))
+        raise
+
+_m_expand_as.public = Tensor_expand_as
+_t_broadcast_to = table('broadcast_to')
+_p_broadcast_to = Packet("broadcast_to")
+def broadcast_to(input, size, **kwargs):
+    if kwargs:
+        return slow(_p_broadcast_to, (input, size,), (), (), kwargs)
+    try:
+        keys = input._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_broadcast_to[keys]
+        if type(size) is not tuple: size = as_ints(size, None, False)
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_broadcast_to, (input, size,), (), (), kwargs)
+    try:
+        return kernel(input, size)
+    except Exception as error:
+        failed('broadcast_to', error, (input, size,))
+        raise
+
+_p_broadcast_to.public = broadcast_to
+_m_broadcast_to = Packet("broadcast_to", True)
+def Tensor_broadcast_to(self, *size, **kwargs):
+    if len(size) == 1 and type(size[0]) is not int:
+        size = size[0]
+    if kwargs:
+        return slow(_m_broadcast_to, (self, size,), (), (), kwargs)
+    try:
+        keys = self._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_broadcast_to[keys]
+        if type(size) is not tuple: size = as_ints(size, None, False)
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_broadcast_to, (self, size,), (), (), kwargs)
+    try:
+        return kernel(self, size)
+    except Exception as error:
+        failed('broadcast_to', error, (self, size,))
+        raise
+
+_m_broadcast_to.public = Tensor_broadcast_to
+_t_transpose_ = table('transpose_')
+_m_transpose_ = Packet("transpose_", True)
+def Tensor_transpose_(self, dim0, dim1, **kwargs):
+    if kwargs:
+        return slow(_m_transpose_, (self, dim0, dim1,), (), (), kwargs)
+    try:
+        keys = self._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_transpose_[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_transpose_, (self, dim0, dim1,), (), (), kwargs)
+    try:
+        return kernel(self, dim0, dim1)
+    except Exception as error:
+        failed('transpose_', error, (self, dim0, dim1,))
+        raise
+
+_m_transpose_.public = Tensor_transpose_
+_t_swapaxes_ = table('swapaxes_')
+_m_swapaxes_ = Packet("swapaxes_", True)
+def Tensor_swapaxes_(self, axis0, axis1, **kwargs):
+    if kwargs:
+        return slow(_m_swapaxes_, (self, axis0, axis1,), (), (), kwargs)
+    try:
+        keys = self._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_swapaxes_[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_swapaxes_, (self, axis0, axis1,), (), (), kwargs)
+    try:
+        return kernel(self, axis0, axis1)
+    except Exception as error:
+        failed('swapaxes_', error, (self, axis0, axis1,))
+        raise
+
+_m_swapaxes_.public = Tensor_swapaxes_
+_t_swapdims_ = table('swapdims_')
+_m_swapdims_ = Packet("swapdims_", True)
+def Tensor_swapdims_(self, dim0, dim1, **kwargs):
+    if kwargs:
+        return slow(_m_swapdims_, (self, dim0, dim1,), (), (), kwargs)
+    try:
+        keys = self._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_swapdims_[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_swapdims_, (self, dim0, dim1,), (), (), kwargs)
+    try:
+        return kernel(self, dim0, dim1)
+    except Exception as error:
+        failed('swapdims_', error, (self, dim0, dim1,))
+        raise
+
+_m_swapdims_.public = Tensor_swapdims_
+_t_t_ = table('t_')
+_m_t_ = Packet("t_", True)
+def Tensor_t_(self, **kwargs):
+    if kwargs:
+        return slow(_m_t_, (self,), (), (), kwargs)
+    try:
+        keys = self._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_t_[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_t_, (self,), (), (), kwargs)
+    try:
+        return kernel(self)
+    except Exception as error:
+        failed('t_', error, (self,))
+        raise
+
+_m_t_.public = Tensor_t_
+_m_squeeze_ = Packet("squeeze_", True)
+def Tensor_squeeze_(self, *args, **kwargs):
+    return slow(_m_squeeze_, (self, *args), (), (), kwargs)
+
+_m_squeeze_.public = Tensor_squeeze_
+_t_unsqueeze_ = table('unsqueeze_')
+_m_unsqueeze_ = Packet("unsqueeze_", True)
+def Tensor_unsqueeze_(self, dim, **kwargs):
+    if kwargs:
+        return slow(_m_unsqueeze_, (self, dim,), (), (), kwargs)
+    try:
+        keys = self._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_unsqueeze_[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_unsqueeze_, (self, dim,), (), (), kwargs)
+    try:
+        return kernel(self, dim)
+    except Exception as error:
+        failed('unsqueeze_', error, (self, dim,))
+        raise
+
+_m_unsqueeze_.public = Tensor_unsqueeze_
+_t_as_strided_ = table('as_strided_')
+_p_as_strided_ = Packet("as_strided_")
+def as_strided_(input, size, stride, storage_offset=None, **kwargs):
+    if kwargs:
+        return slow(_p_as_strided_, (input, size, stride, storage_offset,), (None, ), (), kwargs)
+    try:
+        keys = input._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_as_strided_[keys]
+        if type(size) is not tuple: size = as_ints(size, None, False)
+        if type(stride) is not tuple: stride = as_ints(stride, None, False)
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_as_strided_, (input, size, stride, storage_offset,), (None, ), (), kwargs)
+    try:
+        return kernel(input, size, stride, storage_offset)
+    except Exception as error:
+        failed('as_strided_', error, (input, size, stride, storage_offset,))
+        raise
+
+_p_as_strided_.public = as_strided_
+_m_as_strided_ = Packet("as_strided_", True)
+def Tensor_as_strided_(self, size, stride, storage_offset=None, **kwargs):
+    if kwargs:
+        return slow(_m_as_strided_, (self, size, stride, storage_offset,), (None, ), (), kwargs)
+    try:
+        keys = self._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_as_strided_[keys]
+        if type(size) is not tuple: size = as_ints(size, None, False)
+        if type(stride) is not tuple: stride = as_ints(stride, None, False)
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_as_strided_, (self, size, stride, storage_offset,), (None, ), (), kwargs)
+    try:
+        return kernel(self, size, stride, storage_offset)
+    except Exception as error:
+        failed('as_strided_', error, (self, size, stride, storage_offset,))
+        raise
+
+_m_as_strided_.public = Tensor_as_strided_
+_t_detach_ = table('detach_')
+_p_detach_ = Packet("detach_")
+def detach_(input, **kwargs):
+    if kwargs:
+        return slow(_p_detach_, (input,), (), (), kwargs)
+    try:
+        keys = input._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_detach_[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_detach_, (input,), (), (), kwargs)
+    try:
+        return kernel(input)
+    except Exception as error:
+        failed('detach_', error, (input,))
+        raise
+
+_p_detach_.public = detach_
+_m_detach_ = Packet("detach_", True)
+def Tensor_detach_(self, **kwargs):
+    if kwargs:
+        return slow(_m_detach_, (self,), (), (), kwargs)
+    try:
+        keys = self._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_detach_[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_detach_, (self,), (), (), kwargs)
+    try:
+        return kernel(self)
+    except Exception as error:
+        failed('detach_', error, (self,))
+        raise
+
+_m_detach_.public = Tensor_detach_
+FUNCTIONS = {"transpose": transpose, "t": t, "permute": permute, "as_strided": as_strided, "select": select, "unsqueeze": unsqueeze, "squeeze": squeeze, "diagonal": diagonal, "split_with_sizes": split_with_sizes, "unbind": unbind, "split": split, "unsafe_split": unsafe_split, "unsafe_split_with_sizes": unsafe_split_with_sizes, "chunk": chunk, "unsafe_chunk": unsafe_chunk, "tensor_split": tensor_split, "hsplit": hsplit, "vsplit": vsplit, "dsplit": dsplit, "reshape": reshape, "flatten": flatten, "unflatten": unflatten, "ravel": ravel, "movedim": movedim, "moveaxis": moveaxis, "swapaxes": swapaxes, "swapdims": swapdims, "adjoint": adjoint, "narrow": narrow, "narrow_copy": narrow_copy, "broadcast_to": broadcast_to, "as_strided_": as_strided_, "detach_": detach_}
+METHODS = {"view": Tensor_view, "transpose": Tensor_transpose, "t": Tensor_t, "permute": Tensor_permute, "expand": Tensor_expand, "as_strided": Tensor_as_strided, "select": Tensor_select, "unsqueeze": Tensor_unsqueeze, "squeeze": Tensor_squeeze, "diagonal": Tensor_diagonal, "unfold": Tensor_unfold, "split_with_sizes": Tensor_split_with_sizes, "unbind": Tensor_unbind, "detach": Tensor_detach, "split": Tensor_split, "unsafe_split": Tensor_unsafe_split, "unsafe_split_with_sizes": Tensor_unsafe_split_with_sizes, "chunk": Tensor_chunk, "unsafe_chunk": Tensor_unsafe_chunk, "tensor_split": Tensor_tensor_split, "hsplit": Tensor_hsplit, "vsplit": Tensor_vsplit, "dsplit": Tensor_dsplit, "reshape": Tensor_reshape, "reshape_as": Tensor_reshape_as, "view_as": Tensor_view_as, "flatten": Tensor_flatten, "unflatten": Tensor_unflatten, "ravel": Tensor_ravel, "movedim": Tensor_movedim, "moveaxis": Tensor_moveaxis, "swapaxes": Tensor_swapaxes, "swapdims": Tensor_swapdims, "adjoint": Tensor_adjoint, "narrow": Tensor_narrow, "narrow_copy": Tensor_narrow_copy, "expand_as": Tensor_expand_as, "broadcast_to": Tensor_broadcast_to, "transpose_": Tensor_transpose_, "swapaxes_": Tensor_swapaxes_, "swapdims_": Tensor_swapdims_, "t_": Tensor_t_, "squeeze_": Tensor_squeeze_, "unsqueeze_": Tensor_unsqueeze_, "as_strided_": Tensor_as_strided_, "detach_": Tensor_detach_}

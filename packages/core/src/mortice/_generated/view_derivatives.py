@@ -408,3 +408,85 @@ def alias(next, op):
         result._k |= AUTOGRAD
         return result
     return autograd
+
+def view_dtype_backward(node, grads):
+    self_dtype, = unpack(node)
+    edges = node.edges
+    grad = grads[0]
+    return (grad.view(self_dtype),)
+
+def view_dtype(next, op):
+    info = Info("ViewBackward0", view_dtype_backward, op)
+    def autograd(self, dtype):
+        result = next(self, dtype)
+        if not result._t.differentiable:
+            return result
+        edges = (self._g,)
+        node = _new(Node)
+        node.info = info
+        node.edges = edges
+        node.saved = (self._t,)
+        attach_single(node, result)
+        return result
+    return autograd
+
+def _reshape_alias_backward(node, grads):
+    self_shape, = unpack(node)
+    edges = node.edges
+    grad = grads[0]
+    return (grad.reshape(self_shape),)
+
+def _reshape_alias(next, op):
+    info = Info("ReshapeAliasBackward0", _reshape_alias_backward, op)
+    def autograd(self, size, stride):
+        result = next(self, size, stride)
+        if not result._t.differentiable:
+            return result
+        edges = (self._g,)
+        node = _new(Node)
+        node.info = info
+        node.edges = edges
+        node.saved = (self._a.shape,)
+        attach_single(node, result)
+        return result
+    return autograd
+
+def _unsafe_view_backward(node, grads):
+    self_shape, = unpack(node)
+    edges = node.edges
+    grad = grads[0]
+    return (grad.reshape(self_shape),)
+
+def _unsafe_view(next, op):
+    info = Info("UnsafeViewBackward0", _unsafe_view_backward, op)
+    def autograd(self, size):
+        result = next(self, size)
+        if not result._t.differentiable:
+            return result
+        edges = (self._g,)
+        node = _new(Node)
+        node.info = info
+        node.edges = edges
+        node.saved = (self._a.shape,)
+        attach_single(node, result)
+        return result
+    return autograd
+
+def split_Tensor_backward(node, grads):
+    split_size, dim, self_device, self_dtype, self_shape, = unpack(node)
+    edges = node.edges
+    grad = grads[0]
+    return (split_grad(grads, self_shape, self_dtype, self_device, even_sizes(self_shape, split_size, dim), dim),)
+
+def split_Tensor(next, op):
+    info = Info("SplitBackward0", split_Tensor_backward, op)
+    def autograd(self, split_size, dim):
+        result = next(self, split_size, dim)
+        edges = (self._g,)
+        node = _new(Node)
+        node.info = info
+        node.edges = edges
+        node.saved = (split_size, dim, self.device, self._t, self._a.shape,)
+        attach_many(node, result)
+        return result
+    return autograd

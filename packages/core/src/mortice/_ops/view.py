@@ -7,6 +7,7 @@ from typing import Any
 
 from mortice._base.errors import DimensionError, ShapeError
 from mortice._ops.formulas import as_strided_grad, call, sum_to, zeros
+from mortice._ops.view_bodies import *  # noqa: F403  the bodies that view.yaml names
 from mortice._types import shapes
 from mortice._types.shapes import wrap_dim, wrap_dims
 
@@ -266,6 +267,71 @@ def unbind_grad(grads: Any, shape: Sequence[int], dtype: Any, device: Any, dim: 
     part = tuple(s for i, s in enumerate(shape) if i != d)
     parts = [zeros(part, dtype, device) if g is None else g for g in grads]
     return call("stack", tuple(parts), d)
+
+
+def split(self: Any, split_size: int, dim: int) -> list[Geometry]:
+    shape = tuple(self._a.shape)
+    if not shape:
+        raise ShapeError("split expects at least a 1-dimensional tensor")
+    return split_with_sizes(self, even_sizes(shape, split_size, dim), dim)
+
+
+def even_sizes(shape: Sequence[int], size: int, dim: int) -> tuple[int, ...]:
+    """Sizes of the parts of ``split``: all ``size``, the last smaller."""
+    n = shape[wrap_dim(dim, len(shape))]
+    if size < 0:
+        raise ShapeError(f"split expects split_size be non-negative, but got split_size={size}")
+    if not size:
+        if n:
+            raise ShapeError(
+                f"split_size can only be 0 if dimension size is 0, but got dimension size of {n}"
+            )
+        return (0,)
+    count = max((n + size - 1) // size, 1)
+    return (*(size for _ in range(count - 1)), n - size * (count - 1))
+
+
+def reshape_alias(self: Any, size: Sequence[int], stride: Sequence[int]) -> Geometry:
+    return tuple(size), tuple(stride), self.storage_offset()
+
+
+def view_dtype(self: Any, dtype: Any) -> Any:
+    """The same bytes as elements of another size: the last dimension shrinks or grows."""
+    shape, stride, offset = _of(self)
+    old, new = self._t.itemsize, dtype.itemsize
+    if old == new:
+        return tuple(shape), tuple(stride), offset, dtype
+    if not shape:
+        raise ShapeError(
+            "self.dim() cannot be 0 to view "
+            f"{self._t!r} as {dtype!r} (different element sizes)"
+        )
+    if old > new:
+        ratio = old // new
+        if stride[-1] != 1:
+            raise ShapeError(
+                f"self.stride(-1) must be 1 to view {self._t!r} as {dtype!r} (different element "
+                f"sizes), but got {stride[-1]}"
+            )
+        sizes = (*shape[:-1], shape[-1] * ratio)
+        return sizes, (*(s * ratio for s in stride[:-1]), 1), offset * ratio, dtype
+    return _view_wider(self, dtype, new // old)
+
+
+def _view_wider(self: Any, dtype: Any, ratio: int) -> Any:
+    shape, stride, offset = _of(self)
+    said = f"to view {self._t!r} as {dtype!r} (different element sizes), but got"
+    if shape[-1] % ratio:
+        raise ShapeError(f"self.size(-1) must be divisible by {ratio} {said} {shape[-1]}")
+    if offset % ratio:
+        raise ShapeError(f"self.storage_offset() must be divisible by {ratio} {said} {offset}")
+    if stride[-1] != 1:
+        raise ShapeError(f"self.stride(-1) must be 1 {said} {stride[-1]}")
+    for d, step in enumerate(stride[:-1]):
+        if step % ratio:
+            raise ShapeError(f"self.stride({d}) must be divisible by {ratio} {said} {step}")
+    sizes = (*shape[:-1], shape[-1] // ratio)
+    return sizes, (*(s // ratio for s in stride[:-1]), 1), offset // ratio, dtype
 
 
 __all__ = [name for name in dir() if not name.startswith("_")] + ["sum_to"]

@@ -194,6 +194,44 @@ def _integer(value: Any, dtype: DType) -> int:
     return value
 
 
+def scalar_tensor(value: Any, dtype: Any, layout_: Any, device: Any, pin: Any) -> Any:
+    dtype = dtype or dtypes.default.dtype
+    return wrap(_filled(np.empty((), dtype.numpy), value, dtype), dtype)
+
+
+def empty_like(self: Any, dtype: Any, layout_: Any, device: Any, pin: Any, memory_format: Any) -> Any:
+    dtype = dtype or self._t
+    target = CPU if device is None else Device(device)
+    a = self._a
+    if a.flags.c_contiguous and memory_format is None and target is CPU:
+        return wrap(np.empty(a.shape, dtype.numpy), dtype)
+    if memory_format is None or memory_format is layout.preserve_format:
+        strides = dense_strides_like(a.shape, self.stride())
+    else:
+        strides = strides_for(a.shape, memory_format)
+    return empty(a.shape, dtype, target, strides)
+
+
+def full_like(
+    self: Any, value: Any, dtype: Any, layout_: Any, device: Any, pin: Any, memory_format: Any
+) -> Any:
+    made = empty_like(self, dtype, layout_, device, pin, memory_format)
+    if type(made._a) is _ndarray:
+        _filled(made._a, value, made._t)
+        return made
+    from mortice._dispatch.operator import get
+
+    return get("fill_.Scalar")(made, value)
+
+
+def zeros_like(self: Any, *options: Any) -> Any:
+    return full_like(self, 0, *options)
+
+
+def ones_like(self: Any, *options: Any) -> Any:
+    return full_like(self, 1, *options)
+
+
 def fill_(self: Any, value: Any) -> Any:
     if hasattr(value, "_k"):
         value = value.item()
@@ -276,13 +314,6 @@ def resize_(self: Any, size: Any, memory_format: Any) -> Any:
     return self
 
 
-def set_source(self: Any, source: Any) -> Any:
-    """Let ``self`` share the memory, sizes and strides of ``source``."""
-    self._s = storage_of(source)
-    self._a = source._a
-    return self
-
-
 HOST: Kernels = {
     "transpose.int": transpose,
     "t": t,
@@ -298,6 +329,11 @@ HOST: Kernels = {
     "zeros": zeros,
     "ones": ones,
     "full": full,
+    "scalar_tensor": scalar_tensor,
+    "empty_like": empty_like,
+    "full_like": full_like,
+    "zeros_like": zeros_like,
+    "ones_like": ones_like,
     "fill_.Scalar": fill_,
     "fill_.Tensor": fill_,
     "zero_": zero_,
@@ -306,7 +342,6 @@ HOST: Kernels = {
     "_to_copy": to_copy,
     "_local_scalar_dense": local_scalar_dense,
     "resize_": resize_,
-    "set_.source_Tensor": set_source,
 }
 
 backends.host_kernel = HOST.get

@@ -35,7 +35,7 @@ def from_row(op: Operator, device: str) -> Kernel | None:
 
 
 def view_kernel(op: Operator, device: str) -> Kernel:
-    """A view from its rule: (sizes, strides, offset), or a list of those."""
+    """A view from its rule: (sizes, strides, offset[, dtype]), or a list of those."""
     rule = op.shape_rule()
     assert rule is not None
 
@@ -43,7 +43,10 @@ def view_kernel(op: Operator, device: str) -> Kernel:
         found = rule(self, *args)
         if type(found) is list:
             return tuple(view_of(self, restride(self, *one)) for one in found)
-        return view_of(self, restride(self, *found))
+        r = view_of(self, restride(self, *found))
+        if len(found) > 3:
+            r._t = found[3]
+        return r
 
     return view
 

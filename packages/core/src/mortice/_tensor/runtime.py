@@ -189,7 +189,7 @@ def _converted(data: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]
 def adapt(runtime: DeviceRuntime, op: Operator, device: str) -> Kernel | None:
     """Core's calling convention around a runtime's kernels: outputs made, inputs contiguous."""
     rule = op.shape_rule()
-    if rule is None or op.row.kind in ("inplace", "out"):
+    if rule is None or op.row.kind in ("inplace", "out") or not op.schema.tensor_positions:
         return None
     found: dict[tuple[DType, ...], Callable[..., Any] | None] = {}
     fallback: list[Kernel] = []

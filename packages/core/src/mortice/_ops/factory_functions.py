@@ -1,0 +1,121 @@
+"""Public forms of the factories: sizes as separate integers or one sequence, ``requires_grad``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from mortice._base.errors import ArgumentError
+from mortice._dispatch.call import Packet, call
+from mortice._dispatch.operator import get
+from mortice._dispatch.state import GLOBAL
+from mortice._types.dtypes import DType
+
+#: Operators whose first argument is a list of sizes: name -> arguments between size and options.
+_SIZED = ("zeros", "ones", "rand", "randn")
+_OTHERS = (
+    "empty", "full", "arange", "range", "linspace", "logspace", "eye", "scalar_tensor",
+    "empty_strided", "empty_permuted", "randint", "randperm",
+    "empty_like", "zeros_like", "ones_like", "full_like", "rand_like", "randn_like", "randint_like",
+)  # fmt: skip
+_METHODS = ("new_empty", "new_empty_strided", "new_full", "new_zeros", "new_ones")
+
+_DOCS = {
+    "zeros": "A tensor of zeros.",
+    "ones": "A tensor of ones.",
+    "rand": "Random numbers, uniform in [0, 1).",
+    "randn": "Random numbers, normal with mean 0 and variance 1.",
+    "empty": "A tensor with uninitialised elements.",
+    "full": "A tensor filled with one number, whose type gives the dtype unless it is given.",
+    "arange": "The numbers from ``start`` to ``end`` (excluded) in steps of ``step``.",
+    "range": "The numbers from ``start`` to ``end`` (included); prefer ``arange``.",
+    "linspace": "``steps`` evenly spaced numbers from ``start`` to ``end``, both included.",
+    "logspace": "``base`` to the power of evenly spaced exponents.",
+    "eye": "Ones on the diagonal of a matrix of zeros.",
+}
+
+
+def _finished(made: Any, requires_grad: bool) -> Any:
+    return made.requires_grad_(True) if requires_grad else made
+
+
+def _sized(name: str) -> Callable[..., Any]:
+    packet = Packet(name)
+
+    def factory(*size: Any, requires_grad: bool = False, **options: Any) -> Any:
+        if len(size) == 1 and type(size[0]) is not int:
+            size = size[0]
+        if not GLOBAL.special and not options and type(size) is tuple:
+            for n in size:
+                if type(n) is not int:
+                    break
+            else:
+                return _finished(get(name)(size, None, None, None, None), requires_grad)
+        if "size" in options and not size:
+            size = options.pop("size")
+        return _finished(call(packet, (size,), options), requires_grad)
+
+    return _named(factory, name, packet)
+
+
+def _plain(name: str) -> Callable[..., Any]:
+    packet = Packet(name)
+
+    def factory(*args: Any, requires_grad: bool = False, **options: Any) -> Any:
+        return _finished(call(packet, args, options), requires_grad)
+
+    return _named(factory, name, packet)
+
+
+def _method(name: str) -> Callable[..., Any]:
+    packet = Packet(name, True)
+
+    def factory(self: Any, *args: Any, requires_grad: bool = False, **options: Any) -> Any:
+        return _finished(call(packet, (self, *args), options), requires_grad)
+
+    return _named(factory, name, packet)
+
+
+def _named(factory: Callable[..., Any], name: str, packet: Packet) -> Callable[..., Any]:
+    factory.__name__ = factory.__qualname__ = name
+    factory.__doc__ = _DOCS.get(name)
+    packet.public = factory
+    return factory
+
+
+def new_tensor(
+    self: Any, data: Any, *, dtype: DType | None = None, device: Any = None,
+    requires_grad: bool = False,
+) -> Any:
+    """A new tensor that copies ``data``, with this one's dtype and device unless given."""
+    from mortice._tensor.construct import tensor
+
+    return tensor(
+        data,
+        dtype=dtype or self._t,
+        device=self.device if device is None else device,
+        requires_grad=requires_grad,
+    )
+
+
+def new(self: Any, *args: Any, device: Any = None) -> Any:
+    """As the legacy constructor, with this tensor's dtype and device."""
+    device = self.device if device is None else device
+    if len(args) == 1 and not isinstance(args[0], int) and not hasattr(args[0], "numel"):
+        if not isinstance(args[0], (list, tuple)):
+            raise ArgumentError(f"new(): expected sizes or data, not {type(args[0]).__name__}")
+        return new_tensor(self, args[0], device=device)
+    size = tuple(args[0]) if len(args) == 1 and not isinstance(args[0], int) else args
+    return get("empty.memory_format")(size or (0,), self._t, None, device, None, None)
+
+
+FUNCTIONS: dict[str, Any] = {
+    **{name: _sized(name) for name in _SIZED},
+    **{name: _plain(name) for name in _OTHERS},
+}
+
+METHODS: dict[str, Any] = {
+    **{name: _method(name) for name in _METHODS},
+    "new_tensor": new_tensor,
+    "new": new,
+}
