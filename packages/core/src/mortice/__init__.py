@@ -17,6 +17,9 @@ from mortice._autograd.grad_mode import (
     no_grad,
     set_grad_enabled,
 )
+from mortice._ops import factory_functions as _factory_functions
+from mortice._ops import shape_functions as _shape_functions
+from mortice._ops import view_functions as _view_functions
 from mortice._plugins.modules import install as _install_finder
 from mortice._tensor import convert as _convert
 from mortice._tensor import host as _host
@@ -50,6 +53,9 @@ def _install() -> None:
     for family in _generated.FAMILIES:
         names.update(family.FUNCTIONS)
         _attach(family.METHODS)
+    for module in (_factory_functions, _shape_functions, _view_functions):
+        names.update(module.FUNCTIONS)
+        _attach(module.METHODS)
     _attach(_convert.METHODS)
     _attach(_indexing.METHODS)
     _install_finder()

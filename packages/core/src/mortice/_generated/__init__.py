@@ -4,6 +4,7 @@
 from mortice._generated import attention
 from mortice._generated import conv
 from mortice._generated import factory
+from mortice._generated import indexing
 from mortice._generated import linalg
 from mortice._generated import loss
 from mortice._generated import norm
@@ -11,6 +12,7 @@ from mortice._generated import pad
 from mortice._generated import pointwise
 from mortice._generated import pool
 from mortice._generated import resize
+from mortice._generated import shape
 from mortice._generated import view
 
-FAMILIES = (attention, conv, factory, linalg, loss, norm, pad, pointwise, pool, resize, view,)
+FAMILIES = (attention, conv, factory, indexing, linalg, loss, norm, pad, pointwise, pool, resize, shape, view,)

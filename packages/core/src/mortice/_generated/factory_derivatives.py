@@ -99,6 +99,9 @@ def copy(next, op):
         node.info = info
         node.edges = edges
         node.saved = (src.device, src._t, src._a.shape,)
-        attach_single(node, result)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
         return result
     return autograd

@@ -3,8 +3,10 @@
 # fmt: off
 # ruff: noqa
 from mortice._autograd.node import (
-    Node, Output, Info, attach_single, attach_many, edge, edges_of, save, save_result, save_value, unpack,
+    Node, Output, Info, attach_many, edge, edges_of, notes, save, save_result, save_value, unpack,
 )
+from mortice._dispatch.keys import AUTOGRAD
+from mortice._dispatch.state import GLOBAL
 from mortice._autograd.inplace import check_inplace, rebase, old_value
 from mortice._ops.formulas import *
 from mortice._ops.indexing import *
@@ -30,7 +32,10 @@ def index_Tensor(next, op):
         node.info = info
         node.edges = edges
         node.saved = (tuple(save(t) for t in indices), self._a.shape,)
-        attach_single(node, result)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
         return result
     return autograd
 
@@ -54,7 +59,10 @@ def index_put(next, op):
         node.info = info
         node.edges = edges
         node.saved = (tuple(save(t) for t in indices), accumulate, values._a.shape,)
-        attach_single(node, result)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
         return result
     return autograd
 
@@ -100,7 +108,10 @@ def index_select(next, op):
         node.info = info
         node.edges = edges
         node.saved = (dim, save(index), self._a.shape,)
-        attach_single(node, result)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
         return result
     return autograd
 
@@ -124,7 +135,10 @@ def index_add(next, op):
         node.info = info
         node.edges = edges
         node.saved = (dim, save(index) if edges[1] is not None else None, alpha, source._a.shape,)
-        attach_single(node, result)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
         return result
     return autograd
 
@@ -171,7 +185,10 @@ def index_copy(next, op):
         node.info = info
         node.edges = edges
         node.saved = (dim, save(index), source._a.shape,)
-        attach_single(node, result)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
         return result
     return autograd
 
@@ -217,7 +234,10 @@ def index_fill_int_Scalar(next, op):
         node.info = info
         node.edges = edges
         node.saved = (dim, save(index),)
-        attach_single(node, result)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
         return result
     return autograd
 
@@ -263,7 +283,10 @@ def index_fill_int_Tensor(next, op):
         node.info = info
         node.edges = edges
         node.saved = (dim, save(index),)
-        attach_single(node, result)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
         return result
     return autograd
 
@@ -312,7 +335,10 @@ def index_reduce(next, op):
         node.info = info
         node.edges = edges
         node.saved = (save(self), dim, save(index), save(source), reduce, include_self,)
-        attach_single(node, result)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
         node.saved += (save_result(result),)
         return result
     return autograd
@@ -364,7 +390,10 @@ def gather(next, op):
         node.info = info
         node.edges = edges
         node.saved = (dim, save(index), self._a.shape,)
-        attach_single(node, result)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
         return result
     return autograd
 
@@ -388,7 +417,10 @@ def scatter_src(next, op):
         node.info = info
         node.edges = edges
         node.saved = (dim, save(index), src._a.shape,)
-        attach_single(node, result)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
         return result
     return autograd
 
@@ -434,7 +466,10 @@ def scatter_value(next, op):
         node.info = info
         node.edges = edges
         node.saved = (dim, save(index),)
-        attach_single(node, result)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
         return result
     return autograd
 
@@ -480,7 +515,10 @@ def scatter_add(next, op):
         node.info = info
         node.edges = edges
         node.saved = (dim, save(index) if edges[1] is not None else None, src._a.shape,)
-        attach_single(node, result)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
         return result
     return autograd
 
@@ -529,7 +567,10 @@ def scatter_reduce_two(next, op):
         node.info = info
         node.edges = edges
         node.saved = (save(self), dim, save(index), save(src), reduce, include_self,)
-        attach_single(node, result)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
         node.saved += (save_result(result),)
         return result
     return autograd
@@ -581,7 +622,10 @@ def masked_select(next, op):
         node.info = info
         node.edges = edges
         node.saved = (save(mask), self._a.shape,)
-        attach_single(node, result)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
         return result
     return autograd
 
@@ -605,7 +649,10 @@ def masked_scatter(next, op):
         node.info = info
         node.edges = edges
         node.saved = (save(mask), source._a.shape,)
-        attach_single(node, result)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
         return result
     return autograd
 
@@ -651,7 +698,10 @@ def take(next, op):
         node.info = info
         node.edges = edges
         node.saved = (save(index), self._a.shape,)
-        attach_single(node, result)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
         return result
     return autograd
 
@@ -675,7 +725,10 @@ def put(next, op):
         node.info = info
         node.edges = edges
         node.saved = (save(index), accumulate, source._a.shape,)
-        attach_single(node, result)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
         return result
     return autograd
 
@@ -720,7 +773,10 @@ def select_scatter(next, op):
         node.info = info
         node.edges = edges
         node.saved = (dim, index, src._a.shape,)
-        attach_single(node, result)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
         return result
     return autograd
 
@@ -742,7 +798,10 @@ def slice_scatter(next, op):
         node.info = info
         node.edges = edges
         node.saved = (dim, start, end, step, src._a.shape,)
-        attach_single(node, result)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
         return result
     return autograd
 
@@ -764,7 +823,10 @@ def diagonal_scatter(next, op):
         node.info = info
         node.edges = edges
         node.saved = (offset, dim1, dim2, src._a.shape,)
-        attach_single(node, result)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
         return result
     return autograd
 
@@ -786,7 +848,10 @@ def as_strided_scatter(next, op):
         node.info = info
         node.edges = edges
         node.saved = (size, stride, storage_offset, src._a.shape,)
-        attach_single(node, result)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
         return result
     return autograd
 
@@ -809,7 +874,10 @@ def embedding(next, op):
         node.info = info
         node.edges = edges
         node.saved = (save(indices), padding_idx, scale_grad_by_freq, sparse, weight._a.shape,)
-        attach_single(node, result)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
         return result
     return autograd
 
@@ -832,7 +900,10 @@ def embedding_dense_backward(next, op):
         node.info = info
         node.edges = edges
         node.saved = (save(indices), padding_idx, scale_grad_by_freq, grad_output._a.shape,)
-        attach_single(node, result)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
         return result
     return autograd
 

@@ -3,8 +3,10 @@
 # fmt: off
 # ruff: noqa
 from mortice._autograd.node import (
-    Node, Output, Info, attach_single, attach_many, edge, edges_of, save, save_result, save_value, unpack,
+    Node, Output, Info, attach_many, edge, edges_of, notes, save, save_result, save_value, unpack,
 )
+from mortice._dispatch.keys import AUTOGRAD
+from mortice._dispatch.state import GLOBAL
 from mortice._autograd.inplace import check_inplace, rebase, old_value
 from mortice._ops.formulas import *
 from mortice._ops.shape import *
@@ -30,7 +32,10 @@ def cat(next, op):
         node.info = info
         node.edges = edges
         node.saved = (dim, tuple(t.dtype for t in tensors), tuple(t.shape for t in tensors),)
-        attach_single(node, result)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
         return result
     return autograd
 
@@ -53,7 +58,10 @@ def stack(next, op):
         node.info = info
         node.edges = edges
         node.saved = (dim, tuple(t.dtype for t in tensors),)
-        attach_single(node, result)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
         return result
     return autograd
 
@@ -76,7 +84,10 @@ def block_diag(next, op):
         node.info = info
         node.edges = edges
         node.saved = (tuple(t.dtype for t in tensors), tuple(t.shape for t in tensors),)
-        attach_single(node, result)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
         return result
     return autograd
 
@@ -97,7 +108,10 @@ def repeat(next, op):
         node.info = info
         node.edges = edges
         node.saved = (repeats, self._a.shape,)
-        attach_single(node, result)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
         return result
     return autograd
 
@@ -118,7 +132,10 @@ def flip(next, op):
         node.info = info
         node.edges = edges
         node.saved = (dims,)
-        attach_single(node, result)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
         return result
     return autograd
 
@@ -139,7 +156,10 @@ def roll(next, op):
         node.info = info
         node.edges = edges
         node.saved = (shifts, dims,)
-        attach_single(node, result)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
         return result
     return autograd
 
@@ -160,7 +180,10 @@ def tril(next, op):
         node.info = info
         node.edges = edges
         node.saved = (diagonal,)
-        attach_single(node, result)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
         return result
     return autograd
 
@@ -201,7 +224,10 @@ def triu(next, op):
         node.info = info
         node.edges = edges
         node.saved = (diagonal,)
-        attach_single(node, result)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
         return result
     return autograd
 
@@ -242,6 +268,9 @@ def diag_embed(next, op):
         node.info = info
         node.edges = edges
         node.saved = (offset, dim1, dim2,)
-        attach_single(node, result)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
         return result
     return autograd

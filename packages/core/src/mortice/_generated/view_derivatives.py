@@ -426,7 +426,10 @@ def view_dtype(next, op):
         node.info = info
         node.edges = edges
         node.saved = (self._t,)
-        attach_single(node, result)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
         return result
     return autograd
 
@@ -447,7 +450,10 @@ def _reshape_alias(next, op):
         node.info = info
         node.edges = edges
         node.saved = (self._a.shape,)
-        attach_single(node, result)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
         return result
     return autograd
 
@@ -468,7 +474,10 @@ def _unsafe_view(next, op):
         node.info = info
         node.edges = edges
         node.saved = (self._a.shape,)
-        attach_single(node, result)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
         return result
     return autograd
 
