@@ -31,6 +31,8 @@ _END = struct.Struct("<4s4H2LH")
 
 _FLAGS = 0x0808  # sizes in a descriptor behind the data, names in UTF-8
 _FULL16, _FULL32 = 0xFFFF, 0xFFFFFFFF
+# From here on sizes and offsets are written in 64 bits.
+_LARGE = _FULL32
 _MADE_BY = 0x031E  # as PyTorch's writer says of itself
 _STEP = 1 << 20
 _STALE_SECONDS = 60
@@ -82,7 +84,7 @@ class ZipWriter:
     def _end(self, crc: int) -> None:
         entry = self._entries[-1]
         entry.crc = crc
-        descriptor = _DESCRIPTOR64 if entry.size >= _FULL32 else _DESCRIPTOR
+        descriptor = _DESCRIPTOR64 if entry.size >= _LARGE else _DESCRIPTOR
         self._write(descriptor.pack(b"PK\x07\x08", crc, entry.size, entry.size))
         self._id_crc = zlib.crc32(struct.pack("<LQ", crc, entry.size), self._id_crc)
 
@@ -122,11 +124,11 @@ class ZipWriter:
 
     def _header(self, name: bytes, entry: _Entry) -> bytes:
         extra = b""
-        if entry.size >= _FULL32 or entry.offset >= _FULL32:
+        if entry.size >= _LARGE or entry.offset >= _LARGE:
             values = b""
-            if entry.size >= _FULL32:
+            if entry.size >= _LARGE:
                 values += struct.pack("<QQ", entry.size, entry.size)
-            if entry.offset >= _FULL32:
+            if entry.offset >= _LARGE:
                 values += struct.pack("<Q", entry.offset)
             extra = struct.pack("<HH", 1, len(values)) + values
         start = entry.offset + _LOCAL.size + len(name) + len(extra) + 4
@@ -141,10 +143,10 @@ class ZipWriter:
     def _central(self, entry: _Entry) -> bytes:
         values = b""
         size, offset = entry.size, entry.offset
-        if size >= _FULL32:
+        if size >= _LARGE:
             values += struct.pack("<QQ", size, size)
             size = _FULL32
-        if offset >= _FULL32:
+        if offset >= _LARGE:
             values += struct.pack("<Q", offset)
             offset = _FULL32
         extra = struct.pack("<HH", 1, len(values)) + values if values else b""
