@@ -22,8 +22,8 @@ __all__ = [
     "detect_anomaly",
     "enable_grad",
     "grad",
-    "gradcheck",
-    "gradgradcheck",
+    "gradcheck",  # noqa: F822 - by __getattr__
+    "gradgradcheck",  # noqa: F822 - by __getattr__
     "graph",
     "inference_mode",
     "no_grad",

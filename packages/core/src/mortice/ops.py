@@ -16,11 +16,12 @@ from mortice._dispatch.operator import Operator, get, overloads
 class OpOverload:
     """One overload, called with PyTorch's conventions."""
 
-    __slots__ = ("__weakref__", "_packet", "operator")
-
     def __init__(self, packet: OpOverloadPacket, operator: Operator) -> None:
         self._packet = packet
         self.operator = operator
+        # In the instance: a class body may not define __qualname__ as a property.
+        self.__name__ = f"{operator.schema.name}.{self._overloadname}"
+        self.__qualname__ = operator.schema.qualified
 
     @property
     def overloadpacket(self) -> OpOverloadPacket:
@@ -41,14 +42,6 @@ class OpOverload:
     @property
     def _overloadname(self) -> str:
         return self.operator.schema.overload or "default"
-
-    @property
-    def __name__(self) -> str:
-        return f"{self.operator.schema.name}.{self._overloadname}"
-
-    @property
-    def __qualname__(self) -> str:
-        return self.name()
 
     def name(self) -> str:
         """``aten::add.Tensor``."""
