@@ -11,6 +11,7 @@ import pytest
 
 from mortice._base import config
 from mortice._base.knobs import KNOBS
+from mortice._base.logging import LOGGERS
 from mortice.errors import ConfigError
 
 
@@ -79,7 +80,7 @@ def test_empty_variable_is_unset(monkeypatch: pytest.MonkeyPatch) -> None:
         ("probe_timeout", "1.5", 1.5),
         ("plugins", "a, b,,c ", ("a", "b", "c")),
         ("prefer_plugins", "device:a=x, compile:b = y", {"device:a": "x", "compile:b": "y"}),
-        ("logs", "plugins=DEBUG,dispatch", {"plugins": "debug", "dispatch": "info"}),
+        ("logs", "all=DEBUG,plugins", {"all": "debug", "plugins": "info"}),
     ],
 )
 def test_values(monkeypatch: pytest.MonkeyPatch, name: str, text: str, value: Any) -> None:
@@ -240,17 +241,26 @@ def test_no_knob_without_a_reader() -> None:
 
 
 def test_logs(site: Any) -> None:
+    site.device("good")
     code = """
-    from mortice._base.logging import get_logger
-    get_logger("plugins").debug("some %s", "detail")
-    get_logger("dispatch").info("other detail")
-    get_logger("dispatch").warning("a warning")
+    from mortice import _plugins
+    _plugins.load("device", "good")
+    import sys
+    print("logging" in sys.modules)
     """
-    assert site.run(code, MORTICE_LOGS="plugins=debug") == (
-        "mortice.plugins DEBUG: some detail\nmortice.dispatch WARNING: a warning\n"
-    )
-    assert "other detail" in site.run(code, MORTICE_LOGS="all")
-    assert site.run(code) == "a warning\n"
+    assert site.run(code) == "False\n"
+    said = site.run(code, MORTICE_LOGS="plugins=debug")
+    assert f"mortice.plugins DEBUG: scanning {site.path}" in said
+    assert "mortice.plugins INFO: acme-good 1.0 (good = acme_good in mortice.devices)" in said
+    assert "scanning" not in site.run(code, MORTICE_LOGS="plugins")
+    assert "INFO: acme-good" in site.run(code, MORTICE_LOGS="all")
+
+
+def test_no_logger_without_a_user() -> None:
+    source = Path(config.__file__).parents[1]
+    text = "".join(file.read_text(encoding="utf-8") for file in source.rglob("*.py"))
+    for name in LOGGERS:
+        assert f'active("{name}")' in text or f'get_logger("{name}")' in text
 
 
 def test_application_handles_our_logs(site: Any) -> None:

@@ -83,7 +83,7 @@ def test_plugins(shop: Any) -> None:
 def test_why(shop: Any) -> None:
     for name in ("good", "device:good", "acme-good"):
         said = shop.cli("why", name)
-        assert said.startswith("device:good: not loaded, used\n")
+        assert said.startswith("device:good: not loaded, chosen\n")
         assert "acme-good 1.0 (good = acme_good in mortice.devices)" in said
         assert "hook API  fits >=1" in said
     said = shop.cli("why", "old", status=1)

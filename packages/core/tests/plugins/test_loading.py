@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import pytest
@@ -51,6 +52,23 @@ def test_listing_functions_import_no_plugin(site: Any) -> None:
     )
     assert "good" in said
     assert "IMPORTED" not in said
+
+
+def test_lists_of_one_kind(site: Any) -> None:
+    manifest = "hook_api = '>=1'\n[compile.b]\ntags = ['debug']"
+    site.add("acme-a", entries={"mortice.compile_backends": {"a": "a"}})
+    site.add("acme-b", entries={"mortice.compile_backends": {"b": "b"}}, manifest=manifest)
+    site.add("acme-c", entries={"mortice.compile_backends": {"c": "c"}}, manifest="hook_api = '<1'")
+    site.add("acme-d", entries={"mortice.distributed_backends": {"d": "d"}})
+    said = site.run(
+        """
+        import mortice
+        print([n for n in mortice.compiler.list_backends() if len(n) == 1])
+        print([n for n in mortice.compiler.list_backends(None) if len(n) == 1])
+        print([n for n in mortice.distributed.list_backends() if len(n) == 1])
+        """
+    )
+    assert said == "['a']\n['a', 'b']\n['d']\n"
 
 
 def test_two_threads_load_at_once(site: Any) -> None:
@@ -123,6 +141,30 @@ def test_circle_of_imports_and_loads_does_not_deadlock(site: Any) -> None:
         """
     )
     assert "[False, False] Device" in said
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork on this system")
+def test_fork_while_another_thread_loads(site: Any) -> None:
+    site.device("slow", "import time; time.sleep(1)")
+    site.device("good")
+    said = site.run(
+        """
+        import os, threading, time, warnings
+        from mortice import _plugins
+        warnings.simplefilter("ignore", DeprecationWarning)  # of forking with threads, on purpose
+        thread = threading.Thread(target=_plugins.load, args=("device", "slow"))
+        thread.start()
+        time.sleep(0.3)
+        child = os.fork()
+        if child == 0:
+            print(_plugins.load("device", "good").__name__, flush=True)
+            print(_plugins.state("device", "slow").state, flush=True)
+            os._exit(0)
+        thread.join()
+        assert os.waitpid(child, 0)[1] == 0
+        """
+    )
+    assert said == "Device\nnot loaded\n"
 
 
 def test_plugin_that_imports_mortice_and_uses_another(site: Any) -> None:

@@ -101,7 +101,7 @@ def test_preference_in_a_file(three: Any) -> None:
     write(three, "user", "[prefer_plugins]\n'device:a' = 'rival'")
     assert usable(three) == "abc"
     said = three.cli("why", "a")
-    assert "device:a: not loaded, used" in said
+    assert "device:a: not loaded, chosen" in said
     assert "rival 1.0 is preferred for device:a" in said
 
 

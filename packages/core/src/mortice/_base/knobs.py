@@ -96,7 +96,7 @@ KNOBS: dict[str, Knob] = {
             "logs",
             None,
             "What to log to standard error: comma-separated `NAME` or `NAME=LEVEL`, such as "
-            "`plugins=debug,dispatch`. A bare name means `info`; `all` names every logger.",
+            "`plugins=debug`. A bare name means `info`; `all` names every logger.",
         ),
         Knob(
             "num_threads",

@@ -6,18 +6,15 @@ error. Otherwise records go wherever the application sends the standard logger `
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import logging
 
+# Name -> what it logs. A part of mortice that begins to log adds its row.
 LOGGERS: dict[str, str] = {
-    "plugins": "discovery, loading, probes and policy",
-    "dispatch": "resolution of operators to kernels, fallbacks",
-    "autograd": "the backward engine",
-    "compile": "capture, caches, graphs and backends",
-    "distributed": "groups, stores, collectives",
-    "serialization": "save and load",
+    "plugins": "directories scanned, plug-ins loaded or refused, probes",
 }
 
 _ready = False
@@ -34,6 +31,18 @@ def get_logger(name: str) -> logging.Logger:
     if not _ready:
         configure()
     return logging.getLogger(f"mortice.{name}")
+
+
+def active(name: str) -> logging.Logger | None:
+    """The logger if anybody could see its records, else None, without importing logging.
+
+    For places where an import of logging would cost more than the work that is logged.
+    """
+    from . import config
+
+    if config.logs is None and "logging" not in sys.modules:
+        return None
+    return get_logger(name)
 
 
 def configure() -> None:
@@ -67,7 +76,6 @@ def _handler_class() -> type[logging.Handler]:
     global _StderrHandler
     if _StderrHandler is None:
         import logging
-        import sys
 
         class StderrHandler(logging.Handler):
             def emit(self, record: logging.LogRecord) -> None:

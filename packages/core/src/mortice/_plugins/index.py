@@ -24,6 +24,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from mortice._base.errors import ConfigError
+from mortice._base.logging import active
 
 from . import metadata
 from .groups import GROUPS
@@ -97,6 +98,16 @@ _disk_read = False
 _not_stored: str = ""  # why the index lives in memory only
 
 
+def _after_fork() -> None:
+    """In a child process: another thread of the parent may have held the lock."""
+    global _lock
+    _lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
 def snapshot(*, refresh: bool = False) -> Snapshot:
     """What is installed now. ``refresh`` reads every directory again."""
     global _disk_read
@@ -167,6 +178,9 @@ def _as_path(entry: Any) -> str:
 
 def _read(path: str, status: os.stat_result) -> Directory:
     record = Directory(status.st_mtime_ns, time.time_ns())
+    logger = active("plugins")
+    if logger:
+        logger.debug("scanning %s", path)
     if stat.S_ISDIR(status.st_mode):
         _scan(path, record)
     else:

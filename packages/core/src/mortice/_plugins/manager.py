@@ -7,6 +7,7 @@ locks know how to break such circles where ours do not.
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
@@ -16,6 +17,7 @@ from typing import Any
 import pluggy
 
 from mortice._base.errors import PluginBroken, Unavailable
+from mortice._base.logging import active
 
 from . import hookspecs, manifest, markers, probe, resolution
 from .entry import Entry, Status
@@ -128,6 +130,18 @@ def rivals(entry: Entry) -> list[Entry]:
     ]
 
 
+def _after_fork() -> None:
+    """In a child process: loads that other threads of the parent had under way never end."""
+    global _guard
+    _guard = threading.Lock()
+    for key in [key for key, record in _attempts.items() if record.status is None]:
+        del _attempts[key]
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
 # -- once ---------------------------------------------------------------------------------------
 
 
@@ -184,6 +198,9 @@ def _load_once(entry: Entry, record: Attempt, *, waited: bool) -> None:
         # Two threads import in a circle. That says nothing of the plug-in: the next use tries again.
         raise resolution.error_for(entry, status) from cause
     record.seconds = time.perf_counter() - started
+    logger = active("plugins")
+    if logger:
+        logger.info("%s: %s in %.3f s", entry.described(), status, record.seconds)
     record.result, record.cause, record.status = result, cause, status
     if status.usable:
         from . import events

@@ -13,6 +13,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from mortice._base import config
+from mortice._base.logging import active
 
 from . import markers, store
 from .entry import Entry, Status
@@ -70,6 +71,9 @@ def run(entry: Entry) -> Result:
     status = _run_child(entry, limit)
     result = Result(status, time.time(), time.monotonic() - started)
     _remember(entry, result)
+    logger = active("plugins")
+    if logger:
+        logger.info("%s: %s in a probe of %.1f s", entry.described(), status, result.seconds)
     return result
 
 

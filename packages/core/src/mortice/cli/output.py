@@ -12,6 +12,7 @@ COLOURS = {
     "unavailable": "yellow",
     "disabled": "yellow",
     "ok": "green",
+    "note": "",
 }
 
 

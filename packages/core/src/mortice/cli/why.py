@@ -50,7 +50,7 @@ def command(name: str, json_: bool, load: bool) -> None:
 
 
 def _print(one: Decision, row: Backend) -> None:
-    click.echo(f"{one.entry.selector}: {row.state}{', used' if one.chosen else ''}")
+    click.echo(f"{one.entry.selector}: {row.state}{', chosen' if one.chosen else ''}")
     width = max(len(check) for check, _ in one.steps)
     for check, said in one.steps:
         click.echo(f"  {check.ljust(width)}  {said}")
