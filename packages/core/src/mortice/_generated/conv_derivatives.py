@@ -13,7 +13,7 @@ from mortice._ops.conv import *
 
 _new = object.__new__
 
-def convolution_backward(node, grads):
+def _backward_of_convolution(node, grads):
     input, weight, stride, padding, dilation, transposed, output_padding, groups, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -23,7 +23,7 @@ def convolution_backward(node, grads):
     return out
 
 def convolution(next, op):
-    info = Info("ConvolutionBackward0", convolution_backward, op)
+    info = Info("ConvolutionBackward0", _backward_of_convolution, op)
     def autograd(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups):
         result = next(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
         if not result._t.differentiable:

@@ -13,13 +13,13 @@ from mortice._ops.factory import *
 
 _new = object.__new__
 
-def clone_backward(node, grads):
+def _backward_of_clone(node, grads):
     edges = node.edges
     grad = grads[0]
     return (grad,)
 
 def clone(next, op):
-    info = Info("CloneBackward0", clone_backward, op)
+    info = Info("CloneBackward0", _backward_of_clone, op)
     def autograd(self, memory_format):
         result = next(self, memory_format)
         if not result._t.differentiable:
@@ -36,7 +36,7 @@ def clone(next, op):
         return result
     return autograd
 
-def copy__backward(node, grads):
+def _backward_of_copy_(node, grads):
     src_device, src_dtype, src_shape, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -44,7 +44,7 @@ def copy__backward(node, grads):
             sum_to(to_like(grad, src_dtype, src_device), src_shape) if edges[1] is not None else None,)
 
 def copy_(next, op):
-    info = Info("CopyBackward0", copy__backward, op)
+    info = Info("CopyBackward0", _backward_of_copy_, op)
     def autograd(self, src, non_blocking):
         check_inplace(self, op)
         edges = (self._g, src._g,)
@@ -57,14 +57,14 @@ def copy_(next, op):
         return self
     return autograd
 
-def _to_copy_backward(node, grads):
+def _backward_of__to_copy(node, grads):
     self_device, self_dtype, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (to_like(grad, self_dtype, self_device),)
 
 def _to_copy(next, op):
-    info = Info("ToCopyBackward0", _to_copy_backward, op)
+    info = Info("ToCopyBackward0", _backward_of__to_copy, op)
     def autograd(self, dtype, layout, device, pin_memory, non_blocking, memory_format):
         result = next(self, dtype, layout, device, pin_memory, non_blocking, memory_format)
         if not result._t.differentiable:
@@ -81,7 +81,7 @@ def _to_copy(next, op):
         return result
     return autograd
 
-def copy_backward(node, grads):
+def _backward_of_copy(node, grads):
     src_device, src_dtype, src_shape, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -89,7 +89,7 @@ def copy_backward(node, grads):
             sum_to(to_like(grad, src_dtype, src_device), src_shape) if edges[1] is not None else None,)
 
 def copy(next, op):
-    info = Info("CopyBackward0", copy_backward, op)
+    info = Info("CopyBackward0", _backward_of_copy, op)
     def autograd(self, src, non_blocking):
         result = next(self, src, non_blocking)
         if not result._t.differentiable:

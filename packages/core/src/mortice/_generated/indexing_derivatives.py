@@ -13,14 +13,14 @@ from mortice._ops.indexing import *
 
 _new = object.__new__
 
-def index_Tensor_backward(node, grads):
+def _backward_of_index_Tensor(node, grads):
     indices, self_shape, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (index_grad(grad, self_shape, indices),)
 
 def index_Tensor(next, op):
-    info = Info("IndexBackward0", index_Tensor_backward, op)
+    info = Info("IndexBackward0", _backward_of_index_Tensor, op)
     def autograd(self, indices):
         result = next(self, indices)
         if not result._t.differentiable:
@@ -39,7 +39,7 @@ def index_Tensor(next, op):
         return result
     return autograd
 
-def index_put_backward(node, grads):
+def _backward_of_index_put(node, grads):
     indices, accumulate, values_shape, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -47,7 +47,7 @@ def index_put_backward(node, grads):
             sum_to(call('index.Tensor', grad, indices), values_shape) if edges[1] is not None else None,)
 
 def index_put(next, op):
-    info = Info("IndexPutBackward0", index_put_backward, op)
+    info = Info("IndexPutBackward0", _backward_of_index_put, op)
     def autograd(self, indices, values, accumulate):
         result = next(self, indices, values, accumulate)
         if not result._t.differentiable:
@@ -66,7 +66,7 @@ def index_put(next, op):
         return result
     return autograd
 
-def index_put__backward(node, grads):
+def _backward_of_index_put_(node, grads):
     indices, accumulate, values_shape, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -74,7 +74,7 @@ def index_put__backward(node, grads):
             sum_to(call('index.Tensor', grad, indices), values_shape) if edges[1] is not None else None,)
 
 def index_put_(next, op):
-    info = Info("IndexPutBackward0", index_put__backward, op)
+    info = Info("IndexPutBackward0", _backward_of_index_put_, op)
     def autograd(self, indices, values, accumulate):
         check_inplace(self, op)
         edges = (self._g, values._g,)
@@ -89,14 +89,14 @@ def index_put_(next, op):
         return self
     return autograd
 
-def index_select_backward(node, grads):
+def _backward_of_index_select(node, grads):
     dim, index, self_shape, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (index_select_grad(grad, self_shape, dim, index),)
 
 def index_select(next, op):
-    info = Info("IndexSelectBackward0", index_select_backward, op)
+    info = Info("IndexSelectBackward0", _backward_of_index_select, op)
     def autograd(self, dim, index):
         result = next(self, dim, index)
         if not result._t.differentiable:
@@ -115,7 +115,7 @@ def index_select(next, op):
         return result
     return autograd
 
-def index_add_backward(node, grads):
+def _backward_of_index_add(node, grads):
     dim, index, alpha, source_shape, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -123,7 +123,7 @@ def index_add_backward(node, grads):
             scaled(index_back(grad, dim, index, source_shape), alpha) if edges[1] is not None else None,)
 
 def index_add(next, op):
-    info = Info("IndexAddBackward0", index_add_backward, op)
+    info = Info("IndexAddBackward0", _backward_of_index_add, op)
     def autograd(self, dim, index, source, alpha):
         result = next(self, dim, index, source, alpha)
         if not result._t.differentiable:
@@ -142,7 +142,7 @@ def index_add(next, op):
         return result
     return autograd
 
-def index_add__backward(node, grads):
+def _backward_of_index_add_(node, grads):
     dim, index, alpha, source_shape, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -150,7 +150,7 @@ def index_add__backward(node, grads):
             scaled(index_back(grad, dim, index, source_shape), alpha) if edges[1] is not None else None,)
 
 def index_add_(next, op):
-    info = Info("IndexAddBackward0", index_add__backward, op)
+    info = Info("IndexAddBackward0", _backward_of_index_add_, op)
     def autograd(self, dim, index, source, alpha):
         check_inplace(self, op)
         edges = (self._g, source._g,)
@@ -165,7 +165,7 @@ def index_add_(next, op):
         return self
     return autograd
 
-def index_copy_backward(node, grads):
+def _backward_of_index_copy(node, grads):
     dim, index, source_shape, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -173,7 +173,7 @@ def index_copy_backward(node, grads):
             index_back(grad, dim, index, source_shape) if edges[1] is not None else None,)
 
 def index_copy(next, op):
-    info = Info("IndexCopyBackward0", index_copy_backward, op)
+    info = Info("IndexCopyBackward0", _backward_of_index_copy, op)
     def autograd(self, dim, index, source):
         result = next(self, dim, index, source)
         if not result._t.differentiable:
@@ -192,7 +192,7 @@ def index_copy(next, op):
         return result
     return autograd
 
-def index_copy__backward(node, grads):
+def _backward_of_index_copy_(node, grads):
     dim, index, source_shape, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -200,7 +200,7 @@ def index_copy__backward(node, grads):
             index_back(grad, dim, index, source_shape) if edges[1] is not None else None,)
 
 def index_copy_(next, op):
-    info = Info("IndexCopyBackward0", index_copy__backward, op)
+    info = Info("IndexCopyBackward0", _backward_of_index_copy_, op)
     def autograd(self, dim, index, source):
         check_inplace(self, op)
         edges = (self._g, source._g,)
@@ -215,14 +215,14 @@ def index_copy_(next, op):
         return self
     return autograd
 
-def index_fill_int_Scalar_backward(node, grads):
+def _backward_of_index_fill_int_Scalar(node, grads):
     dim, index, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (grad.index_fill(dim, index, 0),)
 
 def index_fill_int_Scalar(next, op):
-    info = Info("IndexFillBackward0", index_fill_int_Scalar_backward, op)
+    info = Info("IndexFillBackward0", _backward_of_index_fill_int_Scalar, op)
     def autograd(self, dim, index, value):
         result = next(self, dim, index, value)
         if not result._t.differentiable:
@@ -241,14 +241,14 @@ def index_fill_int_Scalar(next, op):
         return result
     return autograd
 
-def index_fill__int_Scalar_backward(node, grads):
+def _backward_of_index_fill__int_Scalar(node, grads):
     dim, index, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (grad.index_fill(dim, index, 0),)
 
 def index_fill__int_Scalar(next, op):
-    info = Info("IndexFillBackward0", index_fill__int_Scalar_backward, op)
+    info = Info("IndexFillBackward0", _backward_of_index_fill__int_Scalar, op)
     def autograd(self, dim, index, value):
         check_inplace(self, op)
         edges = (self._g,)
@@ -263,7 +263,7 @@ def index_fill__int_Scalar(next, op):
         return self
     return autograd
 
-def index_fill_int_Tensor_backward(node, grads):
+def _backward_of_index_fill_int_Tensor(node, grads):
     dim, index, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -271,7 +271,7 @@ def index_fill_int_Tensor_backward(node, grads):
             grad.index_select(dim, index).sum() if edges[1] is not None else None,)
 
 def index_fill_int_Tensor(next, op):
-    info = Info("IndexFillBackward0", index_fill_int_Tensor_backward, op)
+    info = Info("IndexFillBackward0", _backward_of_index_fill_int_Tensor, op)
     def autograd(self, dim, index, value):
         result = next(self, dim, index, value)
         if not result._t.differentiable:
@@ -290,7 +290,7 @@ def index_fill_int_Tensor(next, op):
         return result
     return autograd
 
-def index_fill__int_Tensor_backward(node, grads):
+def _backward_of_index_fill__int_Tensor(node, grads):
     dim, index, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -298,7 +298,7 @@ def index_fill__int_Tensor_backward(node, grads):
             grad.index_select(dim, index).sum() if edges[1] is not None else None,)
 
 def index_fill__int_Tensor(next, op):
-    info = Info("IndexFillBackward0", index_fill__int_Tensor_backward, op)
+    info = Info("IndexFillBackward0", _backward_of_index_fill__int_Tensor, op)
     def autograd(self, dim, index, value):
         check_inplace(self, op)
         edges = (self._g, value._g,)
@@ -313,7 +313,7 @@ def index_fill__int_Tensor(next, op):
         return self
     return autograd
 
-def index_reduce_backward(node, grads):
+def _backward_of_index_reduce(node, grads):
     self, dim, index, source, reduce, include_self, result, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -323,7 +323,7 @@ def index_reduce_backward(node, grads):
     return out
 
 def index_reduce(next, op):
-    info = Info("IndexReduceBackward0", index_reduce_backward, op)
+    info = Info("IndexReduceBackward0", _backward_of_index_reduce, op)
     def autograd(self, dim, index, source, reduce, include_self):
         result = next(self, dim, index, source, reduce, include_self)
         if not result._t.differentiable:
@@ -343,7 +343,7 @@ def index_reduce(next, op):
         return result
     return autograd
 
-def index_reduce__backward(node, grads):
+def _backward_of_index_reduce_(node, grads):
     self, dim, index, source, reduce, include_self, result, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -353,7 +353,7 @@ def index_reduce__backward(node, grads):
     return out
 
 def index_reduce_(next, op):
-    info = Info("IndexReduceBackward0", index_reduce__backward, op)
+    info = Info("IndexReduceBackward0", _backward_of_index_reduce_, op)
     def autograd(self, dim, index, source, reduce, include_self):
         check_inplace(self, op)
         edges = (self._g, source._g,)
@@ -371,14 +371,14 @@ def index_reduce_(next, op):
         return self
     return autograd
 
-def gather_backward(node, grads):
+def _backward_of_gather(node, grads):
     dim, index, self_shape, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (gather_grad(grad, self_shape, dim, index),)
 
 def gather(next, op):
-    info = Info("GatherBackward0", gather_backward, op)
+    info = Info("GatherBackward0", _backward_of_gather, op)
     def autograd(self, dim, index, sparse_grad):
         result = next(self, dim, index, sparse_grad)
         if not result._t.differentiable:
@@ -397,7 +397,7 @@ def gather(next, op):
         return result
     return autograd
 
-def scatter_src_backward(node, grads):
+def _backward_of_scatter_src(node, grads):
     dim, index, src_shape, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -405,7 +405,7 @@ def scatter_src_backward(node, grads):
             gathered(grad, dim, index, src_shape) if edges[1] is not None else None,)
 
 def scatter_src(next, op):
-    info = Info("ScatterBackward0", scatter_src_backward, op)
+    info = Info("ScatterBackward0", _backward_of_scatter_src, op)
     def autograd(self, dim, index, src):
         result = next(self, dim, index, src)
         if not result._t.differentiable:
@@ -424,7 +424,7 @@ def scatter_src(next, op):
         return result
     return autograd
 
-def scatter__src_backward(node, grads):
+def _backward_of_scatter__src(node, grads):
     dim, index, src_shape, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -432,7 +432,7 @@ def scatter__src_backward(node, grads):
             gathered(grad, dim, index, src_shape) if edges[1] is not None else None,)
 
 def scatter__src(next, op):
-    info = Info("ScatterBackward0", scatter__src_backward, op)
+    info = Info("ScatterBackward0", _backward_of_scatter__src, op)
     def autograd(self, dim, index, src):
         check_inplace(self, op)
         edges = (self._g, src._g,)
@@ -447,14 +447,14 @@ def scatter__src(next, op):
         return self
     return autograd
 
-def scatter_value_backward(node, grads):
+def _backward_of_scatter_value(node, grads):
     dim, index, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (grad.scatter(dim, index, 0),)
 
 def scatter_value(next, op):
-    info = Info("ScatterBackward0", scatter_value_backward, op)
+    info = Info("ScatterBackward0", _backward_of_scatter_value, op)
     def autograd(self, dim, index, value):
         result = next(self, dim, index, value)
         if not result._t.differentiable:
@@ -473,14 +473,14 @@ def scatter_value(next, op):
         return result
     return autograd
 
-def scatter__value_backward(node, grads):
+def _backward_of_scatter__value(node, grads):
     dim, index, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (grad.scatter(dim, index, 0),)
 
 def scatter__value(next, op):
-    info = Info("ScatterBackward0", scatter__value_backward, op)
+    info = Info("ScatterBackward0", _backward_of_scatter__value, op)
     def autograd(self, dim, index, value):
         check_inplace(self, op)
         edges = (self._g,)
@@ -495,7 +495,7 @@ def scatter__value(next, op):
         return self
     return autograd
 
-def scatter_add_backward(node, grads):
+def _backward_of_scatter_add(node, grads):
     dim, index, src_shape, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -503,7 +503,7 @@ def scatter_add_backward(node, grads):
             gathered(grad, dim, index, src_shape) if edges[1] is not None else None,)
 
 def scatter_add(next, op):
-    info = Info("ScatterAddBackward0", scatter_add_backward, op)
+    info = Info("ScatterAddBackward0", _backward_of_scatter_add, op)
     def autograd(self, dim, index, src):
         result = next(self, dim, index, src)
         if not result._t.differentiable:
@@ -522,7 +522,7 @@ def scatter_add(next, op):
         return result
     return autograd
 
-def scatter_add__backward(node, grads):
+def _backward_of_scatter_add_(node, grads):
     dim, index, src_shape, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -530,7 +530,7 @@ def scatter_add__backward(node, grads):
             gathered(grad, dim, index, src_shape) if edges[1] is not None else None,)
 
 def scatter_add_(next, op):
-    info = Info("ScatterAddBackward0", scatter_add__backward, op)
+    info = Info("ScatterAddBackward0", _backward_of_scatter_add_, op)
     def autograd(self, dim, index, src):
         check_inplace(self, op)
         edges = (self._g, src._g,)
@@ -545,7 +545,7 @@ def scatter_add_(next, op):
         return self
     return autograd
 
-def scatter_reduce_two_backward(node, grads):
+def _backward_of_scatter_reduce_two(node, grads):
     self, dim, index, src, reduce, include_self, result, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -555,7 +555,7 @@ def scatter_reduce_two_backward(node, grads):
     return out
 
 def scatter_reduce_two(next, op):
-    info = Info("ScatterReduceBackward0", scatter_reduce_two_backward, op)
+    info = Info("ScatterReduceBackward0", _backward_of_scatter_reduce_two, op)
     def autograd(self, dim, index, src, reduce, include_self):
         result = next(self, dim, index, src, reduce, include_self)
         if not result._t.differentiable:
@@ -575,7 +575,7 @@ def scatter_reduce_two(next, op):
         return result
     return autograd
 
-def scatter_reduce__two_backward(node, grads):
+def _backward_of_scatter_reduce__two(node, grads):
     self, dim, index, src, reduce, include_self, result, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -585,7 +585,7 @@ def scatter_reduce__two_backward(node, grads):
     return out
 
 def scatter_reduce__two(next, op):
-    info = Info("ScatterReduceBackward0", scatter_reduce__two_backward, op)
+    info = Info("ScatterReduceBackward0", _backward_of_scatter_reduce__two, op)
     def autograd(self, dim, index, src, reduce, include_self):
         check_inplace(self, op)
         edges = (self._g, src._g,)
@@ -603,14 +603,14 @@ def scatter_reduce__two(next, op):
         return self
     return autograd
 
-def masked_select_backward(node, grads):
+def _backward_of_masked_select(node, grads):
     mask, self_shape, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (masked_select_grad(grad, self_shape, mask),)
 
 def masked_select(next, op):
-    info = Info("MaskedSelectBackward0", masked_select_backward, op)
+    info = Info("MaskedSelectBackward0", _backward_of_masked_select, op)
     def autograd(self, mask):
         result = next(self, mask)
         if not result._t.differentiable:
@@ -629,7 +629,7 @@ def masked_select(next, op):
         return result
     return autograd
 
-def masked_scatter_backward(node, grads):
+def _backward_of_masked_scatter(node, grads):
     mask, source_shape, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -637,7 +637,7 @@ def masked_scatter_backward(node, grads):
             masked_scatter_backward(grad, mask, source_shape) if edges[1] is not None else None,)
 
 def masked_scatter(next, op):
-    info = Info("MaskedScatterBackward0", masked_scatter_backward, op)
+    info = Info("MaskedScatterBackward0", _backward_of_masked_scatter, op)
     def autograd(self, mask, source):
         result = next(self, mask, source)
         if not result._t.differentiable:
@@ -656,7 +656,7 @@ def masked_scatter(next, op):
         return result
     return autograd
 
-def masked_scatter__backward(node, grads):
+def _backward_of_masked_scatter_(node, grads):
     mask, source_shape, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -664,7 +664,7 @@ def masked_scatter__backward(node, grads):
             masked_scatter_backward(grad, mask, source_shape) if edges[1] is not None else None,)
 
 def masked_scatter_(next, op):
-    info = Info("MaskedScatterBackward0", masked_scatter__backward, op)
+    info = Info("MaskedScatterBackward0", _backward_of_masked_scatter_, op)
     def autograd(self, mask, source):
         check_inplace(self, op)
         edges = (self._g, source._g,)
@@ -679,14 +679,14 @@ def masked_scatter_(next, op):
         return self
     return autograd
 
-def take_backward(node, grads):
+def _backward_of_take(node, grads):
     index, self_shape, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (take_grad(grad, self_shape, index),)
 
 def take(next, op):
-    info = Info("TakeBackward0", take_backward, op)
+    info = Info("TakeBackward0", _backward_of_take, op)
     def autograd(self, index):
         result = next(self, index)
         if not result._t.differentiable:
@@ -705,7 +705,7 @@ def take(next, op):
         return result
     return autograd
 
-def put_backward(node, grads):
+def _backward_of_put(node, grads):
     index, accumulate, source_shape, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -713,7 +713,7 @@ def put_backward(node, grads):
             grad.take(index).reshape(source_shape) if edges[1] is not None else None,)
 
 def put(next, op):
-    info = Info("PutBackward0", put_backward, op)
+    info = Info("PutBackward0", _backward_of_put, op)
     def autograd(self, index, source, accumulate):
         result = next(self, index, source, accumulate)
         if not result._t.differentiable:
@@ -732,7 +732,7 @@ def put(next, op):
         return result
     return autograd
 
-def put__backward(node, grads):
+def _backward_of_put_(node, grads):
     index, accumulate, source_shape, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -740,7 +740,7 @@ def put__backward(node, grads):
             grad.take(index).reshape(source_shape) if edges[1] is not None else None,)
 
 def put_(next, op):
-    info = Info("PutBackward0", put__backward, op)
+    info = Info("PutBackward0", _backward_of_put_, op)
     def autograd(self, index, source, accumulate):
         check_inplace(self, op)
         edges = (self._g, source._g,)
@@ -755,7 +755,7 @@ def put_(next, op):
         return self
     return autograd
 
-def select_scatter_backward(node, grads):
+def _backward_of_select_scatter(node, grads):
     dim, index, src_shape, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -763,7 +763,7 @@ def select_scatter_backward(node, grads):
             grad.select(dim, index) if edges[1] is not None else None,)
 
 def select_scatter(next, op):
-    info = Info("SelectScatterBackward0", select_scatter_backward, op)
+    info = Info("SelectScatterBackward0", _backward_of_select_scatter, op)
     def autograd(self, src, dim, index):
         result = next(self, src, dim, index)
         if not result._t.differentiable:
@@ -780,7 +780,7 @@ def select_scatter(next, op):
         return result
     return autograd
 
-def slice_scatter_backward(node, grads):
+def _backward_of_slice_scatter(node, grads):
     dim, start, end, step, src_shape, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -788,7 +788,7 @@ def slice_scatter_backward(node, grads):
             sum_to(call('slice.Tensor', grad, dim, start, end, step), src_shape) if edges[1] is not None else None,)
 
 def slice_scatter(next, op):
-    info = Info("SliceScatterBackward0", slice_scatter_backward, op)
+    info = Info("SliceScatterBackward0", _backward_of_slice_scatter, op)
     def autograd(self, src, dim, start, end, step):
         result = next(self, src, dim, start, end, step)
         if not result._t.differentiable:
@@ -805,7 +805,7 @@ def slice_scatter(next, op):
         return result
     return autograd
 
-def diagonal_scatter_backward(node, grads):
+def _backward_of_diagonal_scatter(node, grads):
     offset, dim1, dim2, src_shape, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -813,7 +813,7 @@ def diagonal_scatter_backward(node, grads):
             grad.diagonal(offset, dim1, dim2) if edges[1] is not None else None,)
 
 def diagonal_scatter(next, op):
-    info = Info("DiagonalScatterBackward0", diagonal_scatter_backward, op)
+    info = Info("DiagonalScatterBackward0", _backward_of_diagonal_scatter, op)
     def autograd(self, src, offset, dim1, dim2):
         result = next(self, src, offset, dim1, dim2)
         if not result._t.differentiable:
@@ -830,7 +830,7 @@ def diagonal_scatter(next, op):
         return result
     return autograd
 
-def as_strided_scatter_backward(node, grads):
+def _backward_of_as_strided_scatter(node, grads):
     size, stride, storage_offset, src_shape, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -838,7 +838,7 @@ def as_strided_scatter_backward(node, grads):
             call('as_strided', grad.contiguous(), size, stride, storage_offset).clone() if edges[1] is not None else None,)
 
 def as_strided_scatter(next, op):
-    info = Info("AsStridedScatterBackward0", as_strided_scatter_backward, op)
+    info = Info("AsStridedScatterBackward0", _backward_of_as_strided_scatter, op)
     def autograd(self, src, size, stride, storage_offset):
         result = next(self, src, size, stride, storage_offset)
         if not result._t.differentiable:
@@ -855,14 +855,14 @@ def as_strided_scatter(next, op):
         return result
     return autograd
 
-def embedding_backward(node, grads):
+def _backward_of_embedding(node, grads):
     indices, padding_idx, scale_grad_by_freq, sparse, weight_shape, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (embedding_backward(grad, indices, weight_shape[0], padding_idx, scale_grad_by_freq, sparse),)
 
 def embedding(next, op):
-    info = Info("EmbeddingBackward0", embedding_backward, op)
+    info = Info("EmbeddingBackward0", _backward_of_embedding, op)
     def autograd(weight, indices, padding_idx, scale_grad_by_freq, sparse):
         result = next(weight, indices, padding_idx, scale_grad_by_freq, sparse)
         if not result._t.differentiable:
@@ -881,14 +881,14 @@ def embedding(next, op):
         return result
     return autograd
 
-def embedding_dense_backward_backward(node, grads):
+def _backward_of_embedding_dense_backward(node, grads):
     indices, padding_idx, scale_grad_by_freq, grad_output_shape, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (embedding_dense_double_backward(grad, indices, padding_idx, scale_grad_by_freq, grad_output_shape),)
 
 def embedding_dense_backward(next, op):
-    info = Info("EmbeddingDenseBackwardBackward0", embedding_dense_backward_backward, op)
+    info = Info("EmbeddingDenseBackwardBackward0", _backward_of_embedding_dense_backward, op)
     def autograd(grad_output, indices, num_weights, padding_idx, scale_grad_by_freq):
         result = next(grad_output, indices, num_weights, padding_idx, scale_grad_by_freq)
         if not result._t.differentiable:
@@ -907,7 +907,7 @@ def embedding_dense_backward(next, op):
         return result
     return autograd
 
-def _embedding_bag_backward(node, grads):
+def _backward_of__embedding_bag(node, grads):
     weight, indices, scale_grad_by_freq, mode, per_sample_weights, padding_idx, weight_shape, result1, result2, result3, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -915,7 +915,7 @@ def _embedding_bag_backward(node, grads):
             embedding_bag_sample_grad(grad, weight, indices, result1, mode, padding_idx) if edges[1] is not None else None,)
 
 def _embedding_bag(next, op):
-    info = Info("EmbeddingBagBackward0", _embedding_bag_backward, op)
+    info = Info("EmbeddingBagBackward0", _backward_of__embedding_bag, op)
     def autograd(weight, indices, offsets, scale_grad_by_freq, mode, sparse, per_sample_weights, include_last_offset, padding_idx):
         result = next(weight, indices, offsets, scale_grad_by_freq, mode, sparse, per_sample_weights, include_last_offset, padding_idx)
         edges = (weight._g, edge(per_sample_weights),)

@@ -13,7 +13,7 @@ from mortice._ops.linalg import *
 
 _new = object.__new__
 
-def mm_backward(node, grads):
+def _backward_of_mm(node, grads):
     self, mat2, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -21,7 +21,7 @@ def mm_backward(node, grads):
             conj(self).t().mm(grad) if edges[1] is not None else None,)
 
 def mm(next, op):
-    info = Info("MmBackward0", mm_backward, op)
+    info = Info("MmBackward0", _backward_of_mm, op)
     def autograd(self, mat2):
         result = next(self, mat2)
         if not result._t.differentiable:
@@ -38,7 +38,7 @@ def mm(next, op):
         return result
     return autograd
 
-def bmm_backward(node, grads):
+def _backward_of_bmm(node, grads):
     self, mat2, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -46,7 +46,7 @@ def bmm_backward(node, grads):
             conj(self).transpose(1, 2).bmm(grad) if edges[1] is not None else None,)
 
 def bmm(next, op):
-    info = Info("BmmBackward0", bmm_backward, op)
+    info = Info("BmmBackward0", _backward_of_bmm, op)
     def autograd(self, mat2):
         result = next(self, mat2)
         if not result._t.differentiable:
@@ -63,7 +63,7 @@ def bmm(next, op):
         return result
     return autograd
 
-def addmm_backward(node, grads):
+def _backward_of_addmm(node, grads):
     mat1, mat2, beta, alpha, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -72,7 +72,7 @@ def addmm_backward(node, grads):
             scaled(conj(mat1).t().mm(grad), alpha) if edges[2] is not None else None,)
 
 def addmm(next, op):
-    info = Info("AddmmBackward0", addmm_backward, op)
+    info = Info("AddmmBackward0", _backward_of_addmm, op)
     def autograd(self, mat1, mat2, beta, alpha):
         result = next(self, mat1, mat2, beta, alpha)
         if not result._t.differentiable:
@@ -89,7 +89,7 @@ def addmm(next, op):
         return result
     return autograd
 
-def addmm__backward(node, grads):
+def _backward_of_addmm_(node, grads):
     mat1, mat2, beta, alpha, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -98,7 +98,7 @@ def addmm__backward(node, grads):
             scaled(conj(mat1).t().mm(grad), alpha) if edges[2] is not None else None,)
 
 def addmm_(next, op):
-    info = Info("AddmmBackward0", addmm__backward, op)
+    info = Info("AddmmBackward0", _backward_of_addmm_, op)
     def autograd(self, mat1, mat2, beta, alpha):
         check_inplace(self, op)
         edges = (self._g, mat1._g, mat2._g,)
@@ -111,7 +111,7 @@ def addmm_(next, op):
         return self
     return autograd
 
-def mv_backward(node, grads):
+def _backward_of_mv(node, grads):
     self, vec, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -119,7 +119,7 @@ def mv_backward(node, grads):
             conj(self).t().mv(grad) if edges[1] is not None else None,)
 
 def mv(next, op):
-    info = Info("MvBackward0", mv_backward, op)
+    info = Info("MvBackward0", _backward_of_mv, op)
     def autograd(self, vec):
         result = next(self, vec)
         if not result._t.differentiable:
@@ -136,7 +136,7 @@ def mv(next, op):
         return result
     return autograd
 
-def dot_backward(node, grads):
+def _backward_of_dot(node, grads):
     self, tensor, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -144,7 +144,7 @@ def dot_backward(node, grads):
             grad * conj(self) if edges[1] is not None else None,)
 
 def dot(next, op):
-    info = Info("DotBackward0", dot_backward, op)
+    info = Info("DotBackward0", _backward_of_dot, op)
     def autograd(self, tensor):
         result = next(self, tensor)
         if not result._t.differentiable:
@@ -161,7 +161,7 @@ def dot(next, op):
         return result
     return autograd
 
-def baddbmm_backward(node, grads):
+def _backward_of_baddbmm(node, grads):
     batch1, batch2, beta, alpha, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -170,7 +170,7 @@ def baddbmm_backward(node, grads):
             scaled(conj(batch1).transpose(1, 2).bmm(grad), alpha) if edges[2] is not None else None,)
 
 def baddbmm(next, op):
-    info = Info("BaddbmmBackward0", baddbmm_backward, op)
+    info = Info("BaddbmmBackward0", _backward_of_baddbmm, op)
     def autograd(self, batch1, batch2, beta, alpha):
         result = next(self, batch1, batch2, beta, alpha)
         if not result._t.differentiable:
@@ -187,7 +187,7 @@ def baddbmm(next, op):
         return result
     return autograd
 
-def baddbmm__backward(node, grads):
+def _backward_of_baddbmm_(node, grads):
     batch1, batch2, beta, alpha, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -196,7 +196,7 @@ def baddbmm__backward(node, grads):
             scaled(conj(batch1).transpose(1, 2).bmm(grad), alpha) if edges[2] is not None else None,)
 
 def baddbmm_(next, op):
-    info = Info("BaddbmmBackward0", baddbmm__backward, op)
+    info = Info("BaddbmmBackward0", _backward_of_baddbmm_, op)
     def autograd(self, batch1, batch2, beta, alpha):
         check_inplace(self, op)
         edges = (self._g, batch1._g, batch2._g,)
@@ -209,7 +209,7 @@ def baddbmm_(next, op):
         return self
     return autograd
 
-def linear_backward(node, grads):
+def _backward_of_linear(node, grads):
     input, weight, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -218,7 +218,7 @@ def linear_backward(node, grads):
             linear_bias_grad(grad) if edges[2] is not None else None,)
 
 def linear(next, op):
-    info = Info("LinearBackward0", linear_backward, op)
+    info = Info("LinearBackward0", _backward_of_linear, op)
     def autograd(input, weight, bias):
         result = next(input, weight, bias)
         if not result._t.differentiable:

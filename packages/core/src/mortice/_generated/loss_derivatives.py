@@ -13,14 +13,14 @@ from mortice._ops.loss import *
 
 _new = object.__new__
 
-def nll_loss_forward_backward(node, grads):
+def _backward_of_nll_loss_forward(node, grads):
     self, target, weight, reduction, ignore_index, result1, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (call('nll_loss_backward', grad, self, target, weight, reduction, ignore_index, result1),)
 
 def nll_loss_forward(next, op):
-    info = Info("NllLossForwardBackward0", nll_loss_forward_backward, op)
+    info = Info("NllLossForwardBackward0", _backward_of_nll_loss_forward, op)
     def autograd(self, target, weight, reduction, ignore_index):
         result = next(self, target, weight, reduction, ignore_index)
         edges = (self._g,)
@@ -35,14 +35,14 @@ def nll_loss_forward(next, op):
         return result
     return autograd
 
-def nll_loss_backward_backward(node, grads):
+def _backward_of_nll_loss_backward(node, grads):
     self, target, weight, reduction, ignore_index, total_weight, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (nll_loss_double(grad, self, target, weight, reduction, ignore_index, total_weight),)
 
 def nll_loss_backward(next, op):
-    info = Info("NllLossBackwardBackward0", nll_loss_backward_backward, op)
+    info = Info("NllLossBackwardBackward0", _backward_of_nll_loss_backward, op)
     def autograd(grad_output, self, target, weight, reduction, ignore_index, total_weight):
         result = next(grad_output, self, target, weight, reduction, ignore_index, total_weight)
         if not result._t.differentiable:
@@ -61,7 +61,7 @@ def nll_loss_backward(next, op):
         return result
     return autograd
 
-def _cdist_forward_backward(node, grads):
+def _backward_of__cdist_forward(node, grads):
     x1, x2, p, result, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -69,7 +69,7 @@ def _cdist_forward_backward(node, grads):
             cdist_grad(grad.transpose(-1, -2), x2, x1, p, result.transpose(-1, -2)) if edges[1] is not None else None,)
 
 def _cdist_forward(next, op):
-    info = Info("CdistForwardBackward0", _cdist_forward_backward, op)
+    info = Info("CdistForwardBackward0", _backward_of__cdist_forward, op)
     def autograd(x1, x2, p, compute_mode):
         result = next(x1, x2, p, compute_mode)
         if not result._t.differentiable:
@@ -87,14 +87,14 @@ def _cdist_forward(next, op):
         return result
     return autograd
 
-def _pdist_forward_backward(node, grads):
+def _backward_of__pdist_forward(node, grads):
     self, p, result, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (pdist_grad(grad, self, p, result),)
 
 def _pdist_forward(next, op):
-    info = Info("PdistForwardBackward0", _pdist_forward_backward, op)
+    info = Info("PdistForwardBackward0", _backward_of__pdist_forward, op)
     def autograd(self, p):
         result = next(self, p)
         if not result._t.differentiable:

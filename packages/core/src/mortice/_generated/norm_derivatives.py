@@ -13,7 +13,7 @@ from mortice._ops.norm import *
 
 _new = object.__new__
 
-def native_layer_norm_backward(node, grads):
+def _backward_of_native_layer_norm(node, grads):
     input, normalized_shape, weight, bias, result1, result2, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -23,7 +23,7 @@ def native_layer_norm_backward(node, grads):
     return out
 
 def native_layer_norm(next, op):
-    info = Info("NativeLayerNormBackward0", native_layer_norm_backward, op)
+    info = Info("NativeLayerNormBackward0", _backward_of_native_layer_norm, op)
     def autograd(input, normalized_shape, weight, bias, eps):
         result = next(input, normalized_shape, weight, bias, eps)
         edges = (input._g, edge(weight), edge(bias),)
@@ -36,7 +36,7 @@ def native_layer_norm(next, op):
         return result
     return autograd
 
-def native_group_norm_backward(node, grads):
+def _backward_of_native_group_norm(node, grads):
     input, weight, N, C, HxW, group, result1, result2, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -46,7 +46,7 @@ def native_group_norm_backward(node, grads):
     return out
 
 def native_group_norm(next, op):
-    info = Info("NativeGroupNormBackward0", native_group_norm_backward, op)
+    info = Info("NativeGroupNormBackward0", _backward_of_native_group_norm, op)
     def autograd(input, weight, bias, N, C, HxW, group, eps):
         result = next(input, weight, bias, N, C, HxW, group, eps)
         edges = (input._g, edge(weight), edge(bias),)
@@ -59,7 +59,7 @@ def native_group_norm(next, op):
         return result
     return autograd
 
-def _native_batch_norm_legit_backward(node, grads):
+def _backward_of__native_batch_norm_legit(node, grads):
     input, weight, running_mean, running_var, training, eps, result1, result2, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -69,7 +69,7 @@ def _native_batch_norm_legit_backward(node, grads):
     return out
 
 def _native_batch_norm_legit(next, op):
-    info = Info("NativeBatchNormLegitBackward0", _native_batch_norm_legit_backward, op)
+    info = Info("NativeBatchNormLegitBackward0", _backward_of__native_batch_norm_legit, op)
     def autograd(input, weight, bias, running_mean, running_var, training, momentum, eps):
         result = next(input, weight, bias, running_mean, running_var, training, momentum, eps)
         edges = (input._g, edge(weight), edge(bias),)
@@ -84,7 +84,7 @@ def _native_batch_norm_legit(next, op):
         return result
     return autograd
 
-def _native_batch_norm_legit_no_stats_backward(node, grads):
+def _backward_of__native_batch_norm_legit_no_stats(node, grads):
     input, weight, training, eps, result1, result2, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -94,7 +94,7 @@ def _native_batch_norm_legit_no_stats_backward(node, grads):
     return out
 
 def _native_batch_norm_legit_no_stats(next, op):
-    info = Info("NativeBatchNormLegitBackward0", _native_batch_norm_legit_no_stats_backward, op)
+    info = Info("NativeBatchNormLegitBackward0", _backward_of__native_batch_norm_legit_no_stats, op)
     def autograd(input, weight, bias, training, momentum, eps):
         result = next(input, weight, bias, training, momentum, eps)
         edges = (input._g, edge(weight), edge(bias),)
@@ -107,7 +107,7 @@ def _native_batch_norm_legit_no_stats(next, op):
         return result
     return autograd
 
-def _native_batch_norm_legit_no_training_backward(node, grads):
+def _backward_of__native_batch_norm_legit_no_training(node, grads):
     input, weight, running_mean, running_var, eps, result1, result2, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -117,7 +117,7 @@ def _native_batch_norm_legit_no_training_backward(node, grads):
     return out
 
 def _native_batch_norm_legit_no_training(next, op):
-    info = Info("NativeBatchNormLegitNoTrainingBackward0", _native_batch_norm_legit_no_training_backward, op)
+    info = Info("NativeBatchNormLegitNoTrainingBackward0", _backward_of__native_batch_norm_legit_no_training, op)
     def autograd(input, weight, bias, running_mean, running_var, momentum, eps):
         result = next(input, weight, bias, running_mean, running_var, momentum, eps)
         edges = (input._g, edge(weight), edge(bias),)

@@ -13,14 +13,14 @@ from mortice._ops.pad import *
 
 _new = object.__new__
 
-def constant_pad_nd_backward(node, grads):
+def _backward_of_constant_pad_nd(node, grads):
     pad, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (constant_pad_nd_grad(grad, pad),)
 
 def constant_pad_nd(next, op):
-    info = Info("ConstantPadNdBackward0", constant_pad_nd_backward, op)
+    info = Info("ConstantPadNdBackward0", _backward_of_constant_pad_nd, op)
     def autograd(self, pad, value):
         result = next(self, pad, value)
         if not result._t.differentiable:
@@ -37,14 +37,14 @@ def constant_pad_nd(next, op):
         return result
     return autograd
 
-def reflection_pad1d_backward(node, grads):
+def _backward_of_reflection_pad1d(node, grads):
     padding, self_shape, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (padded_grad(grad, self_shape, padding, 'reflect'),)
 
 def reflection_pad1d(next, op):
-    info = Info("ReflectionPad1dBackward0", reflection_pad1d_backward, op)
+    info = Info("ReflectionPad1dBackward0", _backward_of_reflection_pad1d, op)
     def autograd(self, padding):
         result = next(self, padding)
         if not result._t.differentiable:
@@ -61,14 +61,14 @@ def reflection_pad1d(next, op):
         return result
     return autograd
 
-def reflection_pad2d_backward(node, grads):
+def _backward_of_reflection_pad2d(node, grads):
     padding, self_shape, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (padded_grad(grad, self_shape, padding, 'reflect'),)
 
 def reflection_pad2d(next, op):
-    info = Info("ReflectionPad2dBackward0", reflection_pad2d_backward, op)
+    info = Info("ReflectionPad2dBackward0", _backward_of_reflection_pad2d, op)
     def autograd(self, padding):
         result = next(self, padding)
         if not result._t.differentiable:
@@ -85,14 +85,14 @@ def reflection_pad2d(next, op):
         return result
     return autograd
 
-def reflection_pad3d_backward(node, grads):
+def _backward_of_reflection_pad3d(node, grads):
     padding, self_shape, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (padded_grad(grad, self_shape, padding, 'reflect'),)
 
 def reflection_pad3d(next, op):
-    info = Info("ReflectionPad3dBackward0", reflection_pad3d_backward, op)
+    info = Info("ReflectionPad3dBackward0", _backward_of_reflection_pad3d, op)
     def autograd(self, padding):
         result = next(self, padding)
         if not result._t.differentiable:
@@ -109,14 +109,14 @@ def reflection_pad3d(next, op):
         return result
     return autograd
 
-def replication_pad1d_backward(node, grads):
+def _backward_of_replication_pad1d(node, grads):
     padding, self_shape, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (padded_grad(grad, self_shape, padding, 'edge'),)
 
 def replication_pad1d(next, op):
-    info = Info("ReplicationPad1dBackward0", replication_pad1d_backward, op)
+    info = Info("ReplicationPad1dBackward0", _backward_of_replication_pad1d, op)
     def autograd(self, padding):
         result = next(self, padding)
         if not result._t.differentiable:
@@ -133,14 +133,14 @@ def replication_pad1d(next, op):
         return result
     return autograd
 
-def replication_pad2d_backward(node, grads):
+def _backward_of_replication_pad2d(node, grads):
     padding, self_shape, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (padded_grad(grad, self_shape, padding, 'edge'),)
 
 def replication_pad2d(next, op):
-    info = Info("ReplicationPad2dBackward0", replication_pad2d_backward, op)
+    info = Info("ReplicationPad2dBackward0", _backward_of_replication_pad2d, op)
     def autograd(self, padding):
         result = next(self, padding)
         if not result._t.differentiable:
@@ -157,14 +157,14 @@ def replication_pad2d(next, op):
         return result
     return autograd
 
-def replication_pad3d_backward(node, grads):
+def _backward_of_replication_pad3d(node, grads):
     padding, self_shape, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (padded_grad(grad, self_shape, padding, 'edge'),)
 
 def replication_pad3d(next, op):
-    info = Info("ReplicationPad3dBackward0", replication_pad3d_backward, op)
+    info = Info("ReplicationPad3dBackward0", _backward_of_replication_pad3d, op)
     def autograd(self, padding):
         result = next(self, padding)
         if not result._t.differentiable:

@@ -13,7 +13,7 @@ from mortice._ops.pointwise import *
 
 _new = object.__new__
 
-def add_Tensor_backward(node, grads):
+def _backward_of_add_Tensor(node, grads):
     alpha, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -21,7 +21,7 @@ def add_Tensor_backward(node, grads):
             scaled(grad, alpha) if edges[1] is not None else None,)
 
 def add_Tensor(next, op):
-    info = Info("AddBackward0", add_Tensor_backward, op)
+    info = Info("AddBackward0", _backward_of_add_Tensor, op)
     def autograd(self, other, alpha):
         result = next(self, other, alpha)
         if not result._t.differentiable:
@@ -38,7 +38,7 @@ def add_Tensor(next, op):
         return result
     return autograd
 
-def add__Tensor_backward(node, grads):
+def _backward_of_add__Tensor(node, grads):
     alpha, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -46,7 +46,7 @@ def add__Tensor_backward(node, grads):
             scaled(grad, alpha) if edges[1] is not None else None,)
 
 def add__Tensor(next, op):
-    info = Info("AddBackward0", add__Tensor_backward, op)
+    info = Info("AddBackward0", _backward_of_add__Tensor, op)
     def autograd(self, other, alpha):
         check_inplace(self, op)
         edges = (self._g, edge(other),)
@@ -59,7 +59,7 @@ def add__Tensor(next, op):
         return self
     return autograd
 
-def mul_Tensor_backward(node, grads):
+def _backward_of_mul_Tensor(node, grads):
     self, other, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -67,7 +67,7 @@ def mul_Tensor_backward(node, grads):
             grad * conj(self) if edges[1] is not None else None,)
 
 def mul_Tensor(next, op):
-    info = Info("MulBackward0", mul_Tensor_backward, op)
+    info = Info("MulBackward0", _backward_of_mul_Tensor, op)
     def autograd(self, other):
         result = next(self, other)
         if not result._t.differentiable:
@@ -84,7 +84,7 @@ def mul_Tensor(next, op):
         return result
     return autograd
 
-def mul__Tensor_backward(node, grads):
+def _backward_of_mul__Tensor(node, grads):
     self, other, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -92,7 +92,7 @@ def mul__Tensor_backward(node, grads):
             grad * conj(self) if edges[1] is not None else None,)
 
 def mul__Tensor(next, op):
-    info = Info("MulBackward0", mul__Tensor_backward, op)
+    info = Info("MulBackward0", _backward_of_mul__Tensor, op)
     def autograd(self, other):
         check_inplace(self, op)
         edges = (self._g, edge(other),)
@@ -106,14 +106,14 @@ def mul__Tensor(next, op):
         return self
     return autograd
 
-def relu_backward(node, grads):
+def _backward_of_relu(node, grads):
     result, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (threshold_grad(grad, result, 0),)
 
 def relu(next, op):
-    info = Info("ReluBackward0", relu_backward, op)
+    info = Info("ReluBackward0", _backward_of_relu, op)
     def autograd(self):
         result = next(self)
         if not result._t.differentiable:
@@ -131,14 +131,14 @@ def relu(next, op):
         return result
     return autograd
 
-def relu__backward(node, grads):
+def _backward_of_relu_(node, grads):
     result, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (threshold_grad(grad, result, 0),)
 
 def relu_(next, op):
-    info = Info("ReluBackward0", relu__backward, op)
+    info = Info("ReluBackward0", _backward_of_relu_, op)
     def autograd(self):
         check_inplace(self, op)
         edges = (self._g,)
@@ -153,14 +153,14 @@ def relu_(next, op):
         return self
     return autograd
 
-def threshold_backward_backward(node, grads):
+def _backward_of_threshold_backward(node, grads):
     self, threshold, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (threshold_grad(grad, self, threshold),)
 
 def threshold_backward(next, op):
-    info = Info("ThresholdBackwardBackward0", threshold_backward_backward, op)
+    info = Info("ThresholdBackwardBackward0", _backward_of_threshold_backward, op)
     def autograd(grad_output, self, threshold):
         result = next(grad_output, self, threshold)
         if not result._t.differentiable:

@@ -13,14 +13,14 @@ from mortice._ops.pool import *
 
 _new = object.__new__
 
-def max_pool2d_with_indices_backward(node, grads):
+def _backward_of_max_pool2d_with_indices(node, grads):
     self_shape, result1, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (max_pool_grad(grad, self_shape, result1, 2),)
 
 def max_pool2d_with_indices(next, op):
-    info = Info("MaxPool2dWithIndicesBackward0", max_pool2d_with_indices_backward, op)
+    info = Info("MaxPool2dWithIndicesBackward0", _backward_of_max_pool2d_with_indices, op)
     def autograd(self, kernel_size, stride, padding, dilation, ceil_mode):
         result = next(self, kernel_size, stride, padding, dilation, ceil_mode)
         edges = (self._g,)
@@ -33,14 +33,14 @@ def max_pool2d_with_indices(next, op):
         return result
     return autograd
 
-def max_pool3d_with_indices_backward(node, grads):
+def _backward_of_max_pool3d_with_indices(node, grads):
     self_shape, result1, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (max_pool_grad(grad, self_shape, result1, 3),)
 
 def max_pool3d_with_indices(next, op):
-    info = Info("MaxPool3dWithIndicesBackward0", max_pool3d_with_indices_backward, op)
+    info = Info("MaxPool3dWithIndicesBackward0", _backward_of_max_pool3d_with_indices, op)
     def autograd(self, kernel_size, stride, padding, dilation, ceil_mode):
         result = next(self, kernel_size, stride, padding, dilation, ceil_mode)
         edges = (self._g,)
@@ -53,14 +53,14 @@ def max_pool3d_with_indices(next, op):
         return result
     return autograd
 
-def _pool_scatter_backward(node, grads):
+def _backward_of__pool_scatter(node, grads):
     indices, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (pool_gather(grad, indices),)
 
 def _pool_scatter(next, op):
-    info = Info("PoolScatterBackward0", _pool_scatter_backward, op)
+    info = Info("PoolScatterBackward0", _backward_of__pool_scatter, op)
     def autograd(self, indices, count):
         result = next(self, indices, count)
         if not result._t.differentiable:
@@ -79,14 +79,14 @@ def _pool_scatter(next, op):
         return result
     return autograd
 
-def avg_pool2d_backward(node, grads):
+def _backward_of_avg_pool2d(node, grads):
     self, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (avg_pool2d_grad(grad, self, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override),)
 
 def avg_pool2d(next, op):
-    info = Info("AvgPool2dBackward0", avg_pool2d_backward, op)
+    info = Info("AvgPool2dBackward0", _backward_of_avg_pool2d, op)
     def autograd(self, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override):
         result = next(self, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
         if not result._t.differentiable:
@@ -103,14 +103,14 @@ def avg_pool2d(next, op):
         return result
     return autograd
 
-def avg_pool2d_backward_backward(node, grads):
+def _backward_of_avg_pool2d_backward(node, grads):
     kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (call('avg_pool2d', grad, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override),)
 
 def avg_pool2d_backward(next, op):
-    info = Info("AvgPool2dBackwardBackward0", avg_pool2d_backward_backward, op)
+    info = Info("AvgPool2dBackwardBackward0", _backward_of_avg_pool2d_backward, op)
     def autograd(grad_output, self, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override):
         result = next(grad_output, self, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
         if not result._t.differentiable:
@@ -129,14 +129,14 @@ def avg_pool2d_backward(next, op):
         return result
     return autograd
 
-def avg_pool3d_backward(node, grads):
+def _backward_of_avg_pool3d(node, grads):
     self, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (avg_pool3d_grad(grad, self, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override),)
 
 def avg_pool3d(next, op):
-    info = Info("AvgPool3dBackward0", avg_pool3d_backward, op)
+    info = Info("AvgPool3dBackward0", _backward_of_avg_pool3d, op)
     def autograd(self, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override):
         result = next(self, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
         if not result._t.differentiable:
@@ -153,14 +153,14 @@ def avg_pool3d(next, op):
         return result
     return autograd
 
-def avg_pool3d_backward_backward(node, grads):
+def _backward_of_avg_pool3d_backward(node, grads):
     kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (call('avg_pool3d', grad, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override),)
 
 def avg_pool3d_backward(next, op):
-    info = Info("AvgPool3dBackwardBackward0", avg_pool3d_backward_backward, op)
+    info = Info("AvgPool3dBackwardBackward0", _backward_of_avg_pool3d_backward, op)
     def autograd(grad_output, self, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override):
         result = next(grad_output, self, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
         if not result._t.differentiable:
@@ -179,14 +179,14 @@ def avg_pool3d_backward(next, op):
         return result
     return autograd
 
-def _adaptive_avg_pool2d_backward(node, grads):
+def _backward_of__adaptive_avg_pool2d(node, grads):
     self, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (call('_adaptive_avg_pool2d_backward', grad, self),)
 
 def _adaptive_avg_pool2d(next, op):
-    info = Info("AdaptiveAvgPool2dBackward0", _adaptive_avg_pool2d_backward, op)
+    info = Info("AdaptiveAvgPool2dBackward0", _backward_of__adaptive_avg_pool2d, op)
     def autograd(self, output_size):
         result = next(self, output_size)
         if not result._t.differentiable:
@@ -203,14 +203,14 @@ def _adaptive_avg_pool2d(next, op):
         return result
     return autograd
 
-def _adaptive_avg_pool2d_backward_backward(node, grads):
+def _backward_of__adaptive_avg_pool2d_backward(node, grads):
     grad_output_shape, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (call('_adaptive_avg_pool2d', grad, grad_output_shape[-2:]),)
 
 def _adaptive_avg_pool2d_backward(next, op):
-    info = Info("AdaptiveAvgPool2dBackwardBackward0", _adaptive_avg_pool2d_backward_backward, op)
+    info = Info("AdaptiveAvgPool2dBackwardBackward0", _backward_of__adaptive_avg_pool2d_backward, op)
     def autograd(grad_output, self):
         result = next(grad_output, self)
         if not result._t.differentiable:
@@ -229,14 +229,14 @@ def _adaptive_avg_pool2d_backward(next, op):
         return result
     return autograd
 
-def _adaptive_avg_pool3d_backward(node, grads):
+def _backward_of__adaptive_avg_pool3d(node, grads):
     self, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (call('_adaptive_avg_pool3d_backward', grad, self),)
 
 def _adaptive_avg_pool3d(next, op):
-    info = Info("AdaptiveAvgPool3dBackward0", _adaptive_avg_pool3d_backward, op)
+    info = Info("AdaptiveAvgPool3dBackward0", _backward_of__adaptive_avg_pool3d, op)
     def autograd(self, output_size):
         result = next(self, output_size)
         if not result._t.differentiable:
@@ -253,14 +253,14 @@ def _adaptive_avg_pool3d(next, op):
         return result
     return autograd
 
-def _adaptive_avg_pool3d_backward_backward(node, grads):
+def _backward_of__adaptive_avg_pool3d_backward(node, grads):
     grad_output_shape, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (call('_adaptive_avg_pool3d', grad, grad_output_shape[-3:]),)
 
 def _adaptive_avg_pool3d_backward(next, op):
-    info = Info("AdaptiveAvgPool3dBackwardBackward0", _adaptive_avg_pool3d_backward_backward, op)
+    info = Info("AdaptiveAvgPool3dBackwardBackward0", _backward_of__adaptive_avg_pool3d_backward, op)
     def autograd(grad_output, self):
         result = next(grad_output, self)
         if not result._t.differentiable:
@@ -279,14 +279,14 @@ def _adaptive_avg_pool3d_backward(next, op):
         return result
     return autograd
 
-def adaptive_max_pool2d_backward(node, grads):
+def _backward_of_adaptive_max_pool2d(node, grads):
     self_shape, result1, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (max_pool_grad(grad, self_shape, result1, 2),)
 
 def adaptive_max_pool2d(next, op):
-    info = Info("AdaptiveMaxPool2dBackward0", adaptive_max_pool2d_backward, op)
+    info = Info("AdaptiveMaxPool2dBackward0", _backward_of_adaptive_max_pool2d, op)
     def autograd(self, output_size):
         result = next(self, output_size)
         edges = (self._g,)
@@ -299,14 +299,14 @@ def adaptive_max_pool2d(next, op):
         return result
     return autograd
 
-def adaptive_max_pool3d_backward(node, grads):
+def _backward_of_adaptive_max_pool3d(node, grads):
     self_shape, result1, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (max_pool_grad(grad, self_shape, result1, 3),)
 
 def adaptive_max_pool3d(next, op):
-    info = Info("AdaptiveMaxPool3dBackward0", adaptive_max_pool3d_backward, op)
+    info = Info("AdaptiveMaxPool3dBackward0", _backward_of_adaptive_max_pool3d, op)
     def autograd(self, output_size):
         result = next(self, output_size)
         edges = (self._g,)

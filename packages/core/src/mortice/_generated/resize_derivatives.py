@@ -13,14 +13,14 @@ from mortice._ops.resize import *
 
 _new = object.__new__
 
-def upsample_nearest1d_backward(node, grads):
+def _backward_of_upsample_nearest1d(node, grads):
     scales, self_shape, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (nearest_grad(grad, self_shape, (scales,), False),)
 
 def upsample_nearest1d(next, op):
-    info = Info("UpsampleNearest1dBackward0", upsample_nearest1d_backward, op)
+    info = Info("UpsampleNearest1dBackward0", _backward_of_upsample_nearest1d, op)
     def autograd(self, output_size, scales):
         result = next(self, output_size, scales)
         if not result._t.differentiable:
@@ -37,14 +37,14 @@ def upsample_nearest1d(next, op):
         return result
     return autograd
 
-def upsample_nearest2d_backward(node, grads):
+def _backward_of_upsample_nearest2d(node, grads):
     scales_h, scales_w, self_shape, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (nearest_grad(grad, self_shape, (scales_h, scales_w), False),)
 
 def upsample_nearest2d(next, op):
-    info = Info("UpsampleNearest2dBackward0", upsample_nearest2d_backward, op)
+    info = Info("UpsampleNearest2dBackward0", _backward_of_upsample_nearest2d, op)
     def autograd(self, output_size, scales_h, scales_w):
         result = next(self, output_size, scales_h, scales_w)
         if not result._t.differentiable:
@@ -61,14 +61,14 @@ def upsample_nearest2d(next, op):
         return result
     return autograd
 
-def upsample_nearest3d_backward(node, grads):
+def _backward_of_upsample_nearest3d(node, grads):
     scales_d, scales_h, scales_w, self_shape, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (nearest_grad(grad, self_shape, (scales_d, scales_h, scales_w), False),)
 
 def upsample_nearest3d(next, op):
-    info = Info("UpsampleNearest3dBackward0", upsample_nearest3d_backward, op)
+    info = Info("UpsampleNearest3dBackward0", _backward_of_upsample_nearest3d, op)
     def autograd(self, output_size, scales_d, scales_h, scales_w):
         result = next(self, output_size, scales_d, scales_h, scales_w)
         if not result._t.differentiable:
@@ -85,14 +85,14 @@ def upsample_nearest3d(next, op):
         return result
     return autograd
 
-def _upsample_nearest_exact2d_backward(node, grads):
+def _backward_of__upsample_nearest_exact2d(node, grads):
     scales_h, scales_w, self_shape, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (nearest_grad(grad, self_shape, (scales_h, scales_w), True),)
 
 def _upsample_nearest_exact2d(next, op):
-    info = Info("UpsampleNearestExact2dBackward0", _upsample_nearest_exact2d_backward, op)
+    info = Info("UpsampleNearestExact2dBackward0", _backward_of__upsample_nearest_exact2d, op)
     def autograd(self, output_size, scales_h, scales_w):
         result = next(self, output_size, scales_h, scales_w)
         if not result._t.differentiable:
@@ -109,14 +109,14 @@ def _upsample_nearest_exact2d(next, op):
         return result
     return autograd
 
-def upsample_linear1d_backward(node, grads):
+def _backward_of_upsample_linear1d(node, grads):
     align_corners, scales, self_shape, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (linear_grad(grad, self_shape, align_corners, (scales,)),)
 
 def upsample_linear1d(next, op):
-    info = Info("UpsampleLinear1dBackward0", upsample_linear1d_backward, op)
+    info = Info("UpsampleLinear1dBackward0", _backward_of_upsample_linear1d, op)
     def autograd(self, output_size, align_corners, scales):
         result = next(self, output_size, align_corners, scales)
         if not result._t.differentiable:
@@ -133,14 +133,14 @@ def upsample_linear1d(next, op):
         return result
     return autograd
 
-def upsample_bilinear2d_backward(node, grads):
+def _backward_of_upsample_bilinear2d(node, grads):
     align_corners, scales_h, scales_w, self_shape, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (linear_grad(grad, self_shape, align_corners, (scales_h, scales_w)),)
 
 def upsample_bilinear2d(next, op):
-    info = Info("UpsampleBilinear2dBackward0", upsample_bilinear2d_backward, op)
+    info = Info("UpsampleBilinear2dBackward0", _backward_of_upsample_bilinear2d, op)
     def autograd(self, output_size, align_corners, scales_h, scales_w):
         result = next(self, output_size, align_corners, scales_h, scales_w)
         if not result._t.differentiable:
@@ -157,14 +157,14 @@ def upsample_bilinear2d(next, op):
         return result
     return autograd
 
-def upsample_trilinear3d_backward(node, grads):
+def _backward_of_upsample_trilinear3d(node, grads):
     align_corners, scales_d, scales_h, scales_w, self_shape, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (linear_grad(grad, self_shape, align_corners, (scales_d, scales_h, scales_w)),)
 
 def upsample_trilinear3d(next, op):
-    info = Info("UpsampleTrilinear3dBackward0", upsample_trilinear3d_backward, op)
+    info = Info("UpsampleTrilinear3dBackward0", _backward_of_upsample_trilinear3d, op)
     def autograd(self, output_size, align_corners, scales_d, scales_h, scales_w):
         result = next(self, output_size, align_corners, scales_d, scales_h, scales_w)
         if not result._t.differentiable:
@@ -181,14 +181,14 @@ def upsample_trilinear3d(next, op):
         return result
     return autograd
 
-def upsample_bicubic2d_backward(node, grads):
+def _backward_of_upsample_bicubic2d(node, grads):
     align_corners, scales_h, scales_w, self_shape, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (cubic_grad(grad, self_shape, align_corners, (scales_h, scales_w)),)
 
 def upsample_bicubic2d(next, op):
-    info = Info("UpsampleBicubic2dBackward0", upsample_bicubic2d_backward, op)
+    info = Info("UpsampleBicubic2dBackward0", _backward_of_upsample_bicubic2d, op)
     def autograd(self, output_size, align_corners, scales_h, scales_w):
         result = next(self, output_size, align_corners, scales_h, scales_w)
         if not result._t.differentiable:
@@ -205,14 +205,14 @@ def upsample_bicubic2d(next, op):
         return result
     return autograd
 
-def _resample_adjoint_backward(node, grads):
+def _backward_of__resample_adjoint(node, grads):
     mode, align_corners, scales, self_shape, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (adjoint_grad(grad, self_shape, mode, align_corners, scales),)
 
 def _resample_adjoint(next, op):
-    info = Info("ResampleAdjointBackward0", _resample_adjoint_backward, op)
+    info = Info("ResampleAdjointBackward0", _backward_of__resample_adjoint, op)
     def autograd(self, size, mode, align_corners, scales):
         result = next(self, size, mode, align_corners, scales)
         if not result._t.differentiable:
@@ -229,14 +229,14 @@ def _resample_adjoint(next, op):
         return result
     return autograd
 
-def im2col_backward(node, grads):
+def _backward_of_im2col(node, grads):
     kernel_size, dilation, padding, stride, self_shape, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (call('col2im', grad, self_shape[-2:], kernel_size, dilation, padding, stride),)
 
 def im2col(next, op):
-    info = Info("Im2colBackward0", im2col_backward, op)
+    info = Info("Im2colBackward0", _backward_of_im2col, op)
     def autograd(self, kernel_size, dilation, padding, stride):
         result = next(self, kernel_size, dilation, padding, stride)
         if not result._t.differentiable:
@@ -253,14 +253,14 @@ def im2col(next, op):
         return result
     return autograd
 
-def col2im_backward(node, grads):
+def _backward_of_col2im(node, grads):
     kernel_size, dilation, padding, stride, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (call('im2col', grad, kernel_size, dilation, padding, stride),)
 
 def col2im(next, op):
-    info = Info("Col2imBackward0", col2im_backward, op)
+    info = Info("Col2imBackward0", _backward_of_col2im, op)
     def autograd(self, output_size, kernel_size, dilation, padding, stride):
         result = next(self, output_size, kernel_size, dilation, padding, stride)
         if not result._t.differentiable:

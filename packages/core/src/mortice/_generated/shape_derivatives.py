@@ -13,7 +13,7 @@ from mortice._ops.shape import *
 
 _new = object.__new__
 
-def cat_backward(node, grads):
+def _backward_of_cat(node, grads):
     dim, tensors_dtype, tensors_shape, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -22,7 +22,7 @@ def cat_backward(node, grads):
     return out
 
 def cat(next, op):
-    info = Info("CatBackward0", cat_backward, op)
+    info = Info("CatBackward0", _backward_of_cat, op)
     def autograd(tensors, dim):
         result = next(tensors, dim)
         if not result._t.differentiable:
@@ -39,7 +39,7 @@ def cat(next, op):
         return result
     return autograd
 
-def stack_backward(node, grads):
+def _backward_of_stack(node, grads):
     dim, tensors_dtype, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -48,7 +48,7 @@ def stack_backward(node, grads):
     return out
 
 def stack(next, op):
-    info = Info("StackBackward0", stack_backward, op)
+    info = Info("StackBackward0", _backward_of_stack, op)
     def autograd(tensors, dim):
         result = next(tensors, dim)
         if not result._t.differentiable:
@@ -65,7 +65,7 @@ def stack(next, op):
         return result
     return autograd
 
-def block_diag_backward(node, grads):
+def _backward_of_block_diag(node, grads):
     tensors_dtype, tensors_shape, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -74,7 +74,7 @@ def block_diag_backward(node, grads):
     return out
 
 def block_diag(next, op):
-    info = Info("BlockDiagBackward0", block_diag_backward, op)
+    info = Info("BlockDiagBackward0", _backward_of_block_diag, op)
     def autograd(tensors):
         result = next(tensors)
         if not result._t.differentiable:
@@ -91,14 +91,14 @@ def block_diag(next, op):
         return result
     return autograd
 
-def repeat_backward(node, grads):
+def _backward_of_repeat(node, grads):
     repeats, self_shape, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (repeat_grad(grad, self_shape, repeats),)
 
 def repeat(next, op):
-    info = Info("RepeatBackward0", repeat_backward, op)
+    info = Info("RepeatBackward0", _backward_of_repeat, op)
     def autograd(self, repeats):
         result = next(self, repeats)
         if not result._t.differentiable:
@@ -115,14 +115,14 @@ def repeat(next, op):
         return result
     return autograd
 
-def flip_backward(node, grads):
+def _backward_of_flip(node, grads):
     dims, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (grad.flip(dims),)
 
 def flip(next, op):
-    info = Info("FlipBackward0", flip_backward, op)
+    info = Info("FlipBackward0", _backward_of_flip, op)
     def autograd(self, dims):
         result = next(self, dims)
         if not result._t.differentiable:
@@ -139,14 +139,14 @@ def flip(next, op):
         return result
     return autograd
 
-def roll_backward(node, grads):
+def _backward_of_roll(node, grads):
     shifts, dims, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (grad.roll(tuple((-s for s in shifts)), dims),)
 
 def roll(next, op):
-    info = Info("RollBackward0", roll_backward, op)
+    info = Info("RollBackward0", _backward_of_roll, op)
     def autograd(self, shifts, dims):
         result = next(self, shifts, dims)
         if not result._t.differentiable:
@@ -163,14 +163,14 @@ def roll(next, op):
         return result
     return autograd
 
-def tril_backward(node, grads):
+def _backward_of_tril(node, grads):
     diagonal, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (grad.tril(diagonal),)
 
 def tril(next, op):
-    info = Info("TrilBackward0", tril_backward, op)
+    info = Info("TrilBackward0", _backward_of_tril, op)
     def autograd(self, diagonal):
         result = next(self, diagonal)
         if not result._t.differentiable:
@@ -187,14 +187,14 @@ def tril(next, op):
         return result
     return autograd
 
-def tril__backward(node, grads):
+def _backward_of_tril_(node, grads):
     diagonal, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (grad.tril(diagonal),)
 
 def tril_(next, op):
-    info = Info("TrilBackward0", tril__backward, op)
+    info = Info("TrilBackward0", _backward_of_tril_, op)
     def autograd(self, diagonal):
         check_inplace(self, op)
         edges = (self._g,)
@@ -207,14 +207,14 @@ def tril_(next, op):
         return self
     return autograd
 
-def triu_backward(node, grads):
+def _backward_of_triu(node, grads):
     diagonal, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (grad.triu(diagonal),)
 
 def triu(next, op):
-    info = Info("TriuBackward0", triu_backward, op)
+    info = Info("TriuBackward0", _backward_of_triu, op)
     def autograd(self, diagonal):
         result = next(self, diagonal)
         if not result._t.differentiable:
@@ -231,14 +231,14 @@ def triu(next, op):
         return result
     return autograd
 
-def triu__backward(node, grads):
+def _backward_of_triu_(node, grads):
     diagonal, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (grad.triu(diagonal),)
 
 def triu_(next, op):
-    info = Info("TriuBackward0", triu__backward, op)
+    info = Info("TriuBackward0", _backward_of_triu_, op)
     def autograd(self, diagonal):
         check_inplace(self, op)
         edges = (self._g,)
@@ -251,14 +251,14 @@ def triu_(next, op):
         return self
     return autograd
 
-def diag_embed_backward(node, grads):
+def _backward_of_diag_embed(node, grads):
     offset, dim1, dim2, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (grad.diagonal(offset, dim1, dim2),)
 
 def diag_embed(next, op):
-    info = Info("DiagEmbedBackward0", diag_embed_backward, op)
+    info = Info("DiagEmbedBackward0", _backward_of_diag_embed, op)
     def autograd(self, offset, dim1, dim2):
         result = next(self, offset, dim1, dim2)
         if not result._t.differentiable:

@@ -13,14 +13,14 @@ from mortice._ops.view import *
 
 _new = object.__new__
 
-def view_backward(node, grads):
+def _backward_of_view(node, grads):
     self_shape, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (grad.reshape(self_shape),)
 
 def view(next, op):
-    info = Info("ViewBackward0", view_backward, op)
+    info = Info("ViewBackward0", _backward_of_view, op)
     def autograd(self, size):
         result = next(self, size)
         if not result._t.differentiable:
@@ -37,14 +37,14 @@ def view(next, op):
         return result
     return autograd
 
-def transpose_int_backward(node, grads):
+def _backward_of_transpose_int(node, grads):
     dim0, dim1, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (grad.transpose(dim0, dim1),)
 
 def transpose_int(next, op):
-    info = Info("TransposeBackward0", transpose_int_backward, op)
+    info = Info("TransposeBackward0", _backward_of_transpose_int, op)
     def autograd(self, dim0, dim1):
         result = next(self, dim0, dim1)
         if not result._t.differentiable:
@@ -61,13 +61,13 @@ def transpose_int(next, op):
         return result
     return autograd
 
-def t_backward(node, grads):
+def _backward_of_t(node, grads):
     edges = node.edges
     grad = grads[0]
     return (grad.t(),)
 
 def t(next, op):
-    info = Info("TBackward0", t_backward, op)
+    info = Info("TBackward0", _backward_of_t, op)
     def autograd(self):
         result = next(self)
         if not result._t.differentiable:
@@ -84,14 +84,14 @@ def t(next, op):
         return result
     return autograd
 
-def permute_backward(node, grads):
+def _backward_of_permute(node, grads):
     dims, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (permute_grad(grad, dims),)
 
 def permute(next, op):
-    info = Info("PermuteBackward0", permute_backward, op)
+    info = Info("PermuteBackward0", _backward_of_permute, op)
     def autograd(self, dims):
         result = next(self, dims)
         if not result._t.differentiable:
@@ -108,14 +108,14 @@ def permute(next, op):
         return result
     return autograd
 
-def expand_backward(node, grads):
+def _backward_of_expand(node, grads):
     self_shape, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (sum_to(grad, self_shape),)
 
 def expand(next, op):
-    info = Info("ExpandBackward0", expand_backward, op)
+    info = Info("ExpandBackward0", _backward_of_expand, op)
     def autograd(self, size, implicit):
         result = next(self, size, implicit)
         if not result._t.differentiable:
@@ -132,14 +132,14 @@ def expand(next, op):
         return result
     return autograd
 
-def as_strided_backward(node, grads):
+def _backward_of_as_strided(node, grads):
     self, size, stride, storage_offset, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (as_strided_backward(grad, self, size, stride, storage_offset),)
 
 def as_strided(next, op):
-    info = Info("AsStridedBackward0", as_strided_backward, op)
+    info = Info("AsStridedBackward0", _backward_of_as_strided, op)
     def autograd(self, size, stride, storage_offset):
         result = next(self, size, stride, storage_offset)
         if not result._t.differentiable:
@@ -156,14 +156,14 @@ def as_strided(next, op):
         return result
     return autograd
 
-def select_int_backward(node, grads):
+def _backward_of_select_int(node, grads):
     dim, index, self_shape, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (select_grad(grad, self_shape, dim, index),)
 
 def select_int(next, op):
-    info = Info("SelectBackward0", select_int_backward, op)
+    info = Info("SelectBackward0", _backward_of_select_int, op)
     def autograd(self, dim, index):
         result = next(self, dim, index)
         if not result._t.differentiable:
@@ -180,14 +180,14 @@ def select_int(next, op):
         return result
     return autograd
 
-def slice_Tensor_backward(node, grads):
+def _backward_of_slice_Tensor(node, grads):
     dim, start, end, step, self_shape, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (slice_grad(grad, self_shape, dim, start, end, step),)
 
 def slice_Tensor(next, op):
-    info = Info("SliceBackward0", slice_Tensor_backward, op)
+    info = Info("SliceBackward0", _backward_of_slice_Tensor, op)
     def autograd(self, dim, start, end, step):
         result = next(self, dim, start, end, step)
         if not result._t.differentiable:
@@ -204,14 +204,14 @@ def slice_Tensor(next, op):
         return result
     return autograd
 
-def unsqueeze_backward(node, grads):
+def _backward_of_unsqueeze(node, grads):
     dim, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (grad.squeeze(dim),)
 
 def unsqueeze(next, op):
-    info = Info("UnsqueezeBackward0", unsqueeze_backward, op)
+    info = Info("UnsqueezeBackward0", _backward_of_unsqueeze, op)
     def autograd(self, dim):
         result = next(self, dim)
         if not result._t.differentiable:
@@ -228,14 +228,14 @@ def unsqueeze(next, op):
         return result
     return autograd
 
-def squeeze_backward(node, grads):
+def _backward_of_squeeze(node, grads):
     self_shape, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (grad.reshape(self_shape),)
 
 def squeeze(next, op):
-    info = Info("SqueezeBackward0", squeeze_backward, op)
+    info = Info("SqueezeBackward0", _backward_of_squeeze, op)
     def autograd(self):
         result = next(self)
         if not result._t.differentiable:
@@ -252,14 +252,14 @@ def squeeze(next, op):
         return result
     return autograd
 
-def squeeze_dim_backward(node, grads):
+def _backward_of_squeeze_dim(node, grads):
     self_shape, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (grad.reshape(self_shape),)
 
 def squeeze_dim(next, op):
-    info = Info("SqueezeBackward0", squeeze_dim_backward, op)
+    info = Info("SqueezeBackward0", _backward_of_squeeze_dim, op)
     def autograd(self, dim):
         result = next(self, dim)
         if not result._t.differentiable:
@@ -276,14 +276,14 @@ def squeeze_dim(next, op):
         return result
     return autograd
 
-def squeeze_dims_backward(node, grads):
+def _backward_of_squeeze_dims(node, grads):
     self_shape, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (grad.reshape(self_shape),)
 
 def squeeze_dims(next, op):
-    info = Info("SqueezeBackward0", squeeze_dims_backward, op)
+    info = Info("SqueezeBackward0", _backward_of_squeeze_dims, op)
     def autograd(self, dim):
         result = next(self, dim)
         if not result._t.differentiable:
@@ -300,14 +300,14 @@ def squeeze_dims(next, op):
         return result
     return autograd
 
-def diagonal_backward(node, grads):
+def _backward_of_diagonal(node, grads):
     offset, dim1, dim2, self_shape, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (diagonal_grad(grad, self_shape, offset, dim1, dim2),)
 
 def diagonal(next, op):
-    info = Info("DiagonalBackward0", diagonal_backward, op)
+    info = Info("DiagonalBackward0", _backward_of_diagonal, op)
     def autograd(self, offset, dim1, dim2):
         result = next(self, offset, dim1, dim2)
         if not result._t.differentiable:
@@ -324,14 +324,14 @@ def diagonal(next, op):
         return result
     return autograd
 
-def unfold_backward(node, grads):
+def _backward_of_unfold(node, grads):
     self, dimension, size, step, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (as_strided_backward(grad, self, *unfold_geometry(self, dimension, size, step)),)
 
 def unfold(next, op):
-    info = Info("UnfoldBackward0", unfold_backward, op)
+    info = Info("UnfoldBackward0", _backward_of_unfold, op)
     def autograd(self, dimension, size, step):
         result = next(self, dimension, size, step)
         if not result._t.differentiable:
@@ -348,14 +348,14 @@ def unfold(next, op):
         return result
     return autograd
 
-def split_with_sizes_backward(node, grads):
+def _backward_of_split_with_sizes(node, grads):
     split_sizes, dim, self_device, self_dtype, self_shape, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (split_grad(grads, self_shape, self_dtype, self_device, split_sizes, dim),)
 
 def split_with_sizes(next, op):
-    info = Info("SplitWithSizesBackward0", split_with_sizes_backward, op)
+    info = Info("SplitWithSizesBackward0", _backward_of_split_with_sizes, op)
     def autograd(self, split_sizes, dim):
         result = next(self, split_sizes, dim)
         edges = (self._g,)
@@ -367,14 +367,14 @@ def split_with_sizes(next, op):
         return result
     return autograd
 
-def unbind_int_backward(node, grads):
+def _backward_of_unbind_int(node, grads):
     dim, self_device, self_dtype, self_shape, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (unbind_grad(grads, self_shape, self_dtype, self_device, dim),)
 
 def unbind_int(next, op):
-    info = Info("UnbindBackward0", unbind_int_backward, op)
+    info = Info("UnbindBackward0", _backward_of_unbind_int, op)
     def autograd(self, dim):
         result = next(self, dim)
         edges = (self._g,)
@@ -386,13 +386,13 @@ def unbind_int(next, op):
         return result
     return autograd
 
-def alias_backward(node, grads):
+def _backward_of_alias(node, grads):
     edges = node.edges
     grad = grads[0]
     return (grad,)
 
 def alias(next, op):
-    info = Info("AliasBackward0", alias_backward, op)
+    info = Info("AliasBackward0", _backward_of_alias, op)
     def autograd(self):
         result = next(self)
         if not result._t.differentiable:
@@ -409,14 +409,14 @@ def alias(next, op):
         return result
     return autograd
 
-def view_dtype_backward(node, grads):
+def _backward_of_view_dtype(node, grads):
     self_dtype, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (grad.view(self_dtype),)
 
 def view_dtype(next, op):
-    info = Info("ViewBackward0", view_dtype_backward, op)
+    info = Info("ViewBackward0", _backward_of_view_dtype, op)
     def autograd(self, dtype):
         result = next(self, dtype)
         if not result._t.differentiable:
@@ -433,14 +433,14 @@ def view_dtype(next, op):
         return result
     return autograd
 
-def _reshape_alias_backward(node, grads):
+def _backward_of__reshape_alias(node, grads):
     self_shape, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (grad.reshape(self_shape),)
 
 def _reshape_alias(next, op):
-    info = Info("ReshapeAliasBackward0", _reshape_alias_backward, op)
+    info = Info("ReshapeAliasBackward0", _backward_of__reshape_alias, op)
     def autograd(self, size, stride):
         result = next(self, size, stride)
         if not result._t.differentiable:
@@ -457,14 +457,14 @@ def _reshape_alias(next, op):
         return result
     return autograd
 
-def _unsafe_view_backward(node, grads):
+def _backward_of__unsafe_view(node, grads):
     self_shape, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (grad.reshape(self_shape),)
 
 def _unsafe_view(next, op):
-    info = Info("UnsafeViewBackward0", _unsafe_view_backward, op)
+    info = Info("UnsafeViewBackward0", _backward_of__unsafe_view, op)
     def autograd(self, size):
         result = next(self, size)
         if not result._t.differentiable:
@@ -481,14 +481,14 @@ def _unsafe_view(next, op):
         return result
     return autograd
 
-def split_Tensor_backward(node, grads):
+def _backward_of_split_Tensor(node, grads):
     split_size, dim, self_device, self_dtype, self_shape, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (split_grad(grads, self_shape, self_dtype, self_device, even_sizes(self_shape, split_size, dim), dim),)
 
 def split_Tensor(next, op):
-    info = Info("SplitBackward0", split_Tensor_backward, op)
+    info = Info("SplitBackward0", _backward_of_split_Tensor, op)
     def autograd(self, split_size, dim):
         result = next(self, split_size, dim)
         edges = (self._g,)

@@ -129,7 +129,7 @@ class Derivative:
         params = ", ".join(_safe(a.name) for a in self.arguments)
         lines = [
             f"def {ident}(next, op):",
-            f'    info = Info("{node_name(self.schema.name)}", {ident}_backward, op)',
+            f'    info = Info("{node_name(self.schema.name)}", _backward_of_{ident}, op)',
             f"    def autograd({params}):",
         ]
         body = self._inplace_body(params) if self.is_inplace else self._plain_body(params)
@@ -257,7 +257,7 @@ class Derivative:
     # -- backward ------------------------------------------------------------------------------
 
     def _backward(self) -> str:
-        lines = [f"def {self.op.ident}_backward(node, grads):"]
+        lines = [f"def _backward_of_{self.op.ident}(node, grads):"]
         body: list[str] = []
         names = [_safe(a.name) for a in self.read_args]
         names += [f"{n}_{attr}" for n, attr in self.read_meta if n not in self.results]
