@@ -203,3 +203,31 @@ def test_the_number_of_threads_is_checked():
         )
         == "5"
     )
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_forking_while_other_threads_compile():
+    code = """
+        import os, threading, warnings
+        import numpy as np
+        from mortice_llvm import kernels
+        warnings.simplefilter("ignore")
+        x = np.ones(100, np.float32); y = np.zeros_like(x)
+        names = ["exp", "log", "sinh", "cosh", "tan", "erf", "erfc", "asinh"]
+        def work():
+            for name in names:
+                kernels.pointwise(name)
+        kernels.pointwise("relu")  # imports are done: those are Python's to guard
+        maker = threading.Thread(target=work)
+        maker.start()
+        bad = 0
+        for name in ["square", "neg", "abs", "floor", "ceil", "sqrt"]:
+            child = os.fork()
+            if child == 0:
+                kernels.pointwise(name)(y.ctypes.data, x.ctypes.data, 100)
+                os._exit(0)
+            bad += os.waitpid(child, 0)[1]
+        maker.join()
+        print(bad)
+    """
+    assert _child(code) == "0"

@@ -42,6 +42,14 @@ def scaled_erfc(k: float) -> Callable[[mp.mpf], mp.mpf]:
     return fn
 
 
+def atanh_tail(z: mp.mpf) -> mp.mpf:
+    """(2 atanh(s) / s - 2 - 2 z / 3) / z**2 as a function of z = s*s."""
+    if z < mp.mpf(10) ** -15:
+        return mp.mpf(2) / 5 + 2 * z / 7
+    s = mp.sqrt(z)
+    return (2 * mp.atanh(s) / s - 2 - 2 * z / 3) / z**2
+
+
 FITS: dict[str, tuple[Callable[[mp.mpf], mp.mpf], float, float, int]] = {
     # (exp(r) - 1 - r) / r**2
     "EXP64": (_over(lambda r: (mp.expm1(r) - r) / r**2, 0.5), -0.34658, 0.34658, 10),
@@ -57,6 +65,8 @@ FITS: dict[str, tuple[Callable[[mp.mpf], mp.mpf], float, float, int]] = {
     "ERF_LOG32": (lambda a: -mp.log(mp.erfc(a)) / a, 0.9, 4.0, 8),
     "ERFC32": (scaled_erfc(2.0), -1.0, 0.68, 10),
     "ERFC64": (scaled_erfc(4.0), -1.0, 0.75, 24),
+    # The logarithm of a power: see atanh_tail
+    "ATANH64": (atanh_tail, 0.0, 0.02944, 8),
     # (tanh(x) - x) / x**3 in z = x*x
     "TANH64": (
         _over(lambda z: (mp.tanh(mp.sqrt(z)) / mp.sqrt(z) - 1) / z, -1 / 3), 1e-9, 0.3907, 14,

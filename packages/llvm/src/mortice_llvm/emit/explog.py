@@ -23,7 +23,7 @@ _FORMAT = {32: (127, 23), 64: (1023, 52)}
 _TINY = {32: 2.0**-126, 64: 2.0**-1022}
 
 
-def _exp_poly(v: Lanes, r: str) -> str:
+def exp_poly(v: Lanes, r: str) -> str:
     """exp(r) - 1 for |r| <= ln(2)/2."""
     p = v.poly(r, k.EXP32 if v.dtype.bits == 32 else k.EXP64)
     return v.fma(p, v.mul(r, r), r)
@@ -45,7 +45,7 @@ def _within(v: Lanes, x: str, low: float, high: float) -> str:
 def exp(v: Lanes, x: str) -> str:
     """e**x."""
     r, n, ni = _reduced(v, _within(v, x, *_RANGE[v.dtype.bits]))
-    return v.scale(v.add(_exp_poly(v, r), v.c(1.0)), n, ni)
+    return v.scale(v.add(exp_poly(v, r), v.c(1.0)), n, ni)
 
 
 def exp2(v: Lanes, x: str) -> str:
@@ -54,14 +54,14 @@ def exp2(v: Lanes, x: str) -> str:
     x = _within(v, x, -(top + 60.0), top + 2.0)
     n, ni = v.round_small(x)
     r = v.mul(v.sub(x, n), v.c(LN2))
-    return v.scale(v.add(_exp_poly(v, r), v.c(1.0)), n, ni)
+    return v.scale(v.add(exp_poly(v, r), v.c(1.0)), n, ni)
 
 
 def expm1(v: Lanes, x: str) -> str:
     """e**x - 1: (e**r - 1) 2**n + (2**n - 1), at half size so that 2**n does not overflow."""
     low, high = _RANGE[v.dtype.bits]
     r, n, ni = _reduced(v, _within(v, x, low / 2, high))
-    p = _exp_poly(v, r)
+    p = exp_poly(v, r)
     ints, one = v.ints, v.c(1.0)
     half_n, half_ni = v.sub(n, one), ints.sub(ni, ints.c(1))
     power = v.scale(one, half_n, half_ni)

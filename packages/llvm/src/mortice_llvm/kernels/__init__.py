@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..dtypes import short
 from ..errors import UnknownKernel, nearest
+from ..runtime.library import load
 from .table import SIZES, Entry, entry, names
 
 if TYPE_CHECKING:
@@ -48,8 +49,6 @@ def _named(family: str, name: str, dtype: str) -> Call:
 
 
 def _load(e: Entry, name: str, dtype: str) -> Call:
-    from ..runtime.library import load
-
     symbol = f"{e.family}_{name}_{dtype}"
 
     def make_text(target: Target) -> str:
@@ -93,7 +92,6 @@ def channel(name: str, dtype: str = "f32") -> Call:
 def custom(kernel: Kernel) -> Call:
     """Compiles (or finds in the cache) a loop-IR kernel; parameters as ``Kernel`` says."""
     from ..ir import text, verify
-    from ..runtime.library import load
 
     source = text(kernel)
     found = _ready.get(("custom", source))
@@ -127,8 +125,6 @@ def philox(kind: str) -> Call:
 
 
 def _load_philox(kind: str) -> Call:
-    from ..runtime.library import load
-
     known = ["u32", "f32", "f64"]
     kind = short(kind)
     if kind not in known:

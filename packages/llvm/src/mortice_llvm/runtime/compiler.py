@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import threading
-
 from ..errors import CompileError
 from ..target import Target, triple
+from .threads import lock
 
 # Symbols that an object may leave open: ours, what LLVM makes of loops, and what threads need.
 ALLOWED_EXTERNS = frozenset(
@@ -22,7 +21,6 @@ ALLOWED_EXTERNS = frozenset(
 )
 
 _machines: dict[str, object] = {}
-_lock = threading.Lock()
 
 
 def _target_machine(target: Target) -> object:
@@ -50,7 +48,7 @@ def compile_text(text: str, target: Target) -> bytes:
         raise CompileError(
             "llvmlite is needed to compile a kernel that is not cached yet; pip install llvmlite"
         ) from e
-    with _lock:
+    with lock:
         machine = _target_machine(target)
         try:
             module = llvm.parse_assembly(text, llvm.create_context())
@@ -62,7 +60,7 @@ def compile_text(text: str, target: Target) -> bytes:
 
 def prepare(target: Target) -> None:
     """Initialises LLVM for ``target``."""
-    with _lock:
+    with lock:
         _target_machine(target)
 
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import sys
-import threading
 from collections.abc import Callable
 from typing import Any
 
 from ..errors import LoadError
 from ..target import Target, host
 from . import cache
-
-_lock = threading.RLock()
+from .threads import lock, parallel_for
 
 
 class Library:
@@ -42,8 +40,6 @@ def loads_elf() -> bool:
 def resolve(name: str) -> int:
     """The address of a symbol that objects may leave open."""
     if name == "mortice_parallel_for":
-        from .threads import parallel_for
-
         return parallel_for()
     return ctypes.cast(getattr(ctypes.CDLL(None), name), ctypes.c_void_p).value or 0
 
@@ -100,7 +96,7 @@ def load(key: bytes, make_text: Callable[[Target], str], *, uses_pool: bool = Tr
     ``key`` must determine the text, given this package's sources and the target.
     """
     target = host()
-    with _lock:
+    with lock:
         full = cache.digest(cache.source_hash(), target.name.encode(), sys.platform.encode(), key)
         obj = cache.read(full)
         if obj is not None:

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .library import Library
 
-_lock = threading.RLock()
+# One lock for making and loading code, the pool's included; held by whoever forks, so that a child
+# never finds it held by a thread that it does not have.
+lock = threading.RLock()
 _library: Library | None = None
 _threads: int = 0
 
@@ -28,7 +30,7 @@ def _default() -> int:
 
 def _pool() -> Library:
     global _library
-    with _lock:
+    with lock:
         if _library is None:
             from .library import load
             from .pool_text import pool_text
@@ -69,7 +71,13 @@ def set_num_threads(n: int) -> None:
     global _threads
     if n < 1:
         raise ValueError(f"expected at least 1 thread, found {n}")
-    with _lock:
+    with lock:
         _threads = n
         if _library is not None:
             _apply(n)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release
+    )
