@@ -25,6 +25,7 @@ from mortice._tensor import convert as _convert
 from mortice._tensor import host as _host
 from mortice._tensor import indexing as _indexing
 from mortice._tensor import runtime as _runtime
+from mortice._tensor import subclass as _subclass
 from mortice._tensor.construct import as_tensor, asarray, from_numpy, tensor
 from mortice._tensor.tensor import Tensor
 from mortice._tensor.tensor import attach as _attach
@@ -57,6 +58,7 @@ def _install() -> None:
         names.update(module.FUNCTIONS)
         _attach(module.METHODS)
     _attach(_convert.METHODS)
+    _attach(_subclass.METHODS)
     _attach(_indexing.METHODS)
     _install_finder()
 
@@ -75,7 +77,7 @@ _LAZY = {
 _LAZY_MODULES = frozenset(
     (
         "autograd", "backend", "compiler", "config", "distributed", "errors", "library", "ops", "overrides", "plugins",
-        "serialization", "random",
+        "serialization", "random", "utils",
     )
 )  # fmt: skip
 

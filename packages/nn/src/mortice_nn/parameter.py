@@ -7,6 +7,7 @@ from typing import Any
 
 import mortice
 from mortice import Tensor
+from mortice.overrides import disabled_mortice_function
 
 
 class Parameter(Tensor):
@@ -16,6 +17,9 @@ class Parameter(Tensor):
     ``data`` the parameter has shape (0,). A ``requires_grad`` of True needs a floating or complex
     dtype.
     """
+
+    # Operators on parameters give plain tensors, and are as fast as on those.
+    __mortice_function__ = disabled_mortice_function
 
     def __new__(cls, data: Tensor | None = None, requires_grad: bool = True) -> Parameter:
         if data is None:
@@ -45,6 +49,7 @@ class Buffer(Tensor):
     """
 
     persistent: bool
+    __mortice_function__ = disabled_mortice_function
 
     def __new__(cls, data: Tensor | None = None, *, persistent: bool = True) -> Buffer:
         if data is None:

@@ -37,7 +37,7 @@ class Packet:
 
 def call(packet: Packet, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Call the first overload that the arguments fit; ArgumentError lists why none does."""
-    if THREAD.function_modes or _has_override(args, kwargs):
+    if _overridden(args, kwargs):
         from mortice._dispatch import modes
 
         return modes.through_function_overrides(packet, args, kwargs)
@@ -91,6 +91,16 @@ def _no_overload(
     )
     reasons = "\n".join(f"  {op.schema}\n    {misfit}" for op, misfit in misfits)
     return ArgumentError(f"{name}() received ({given}), which fits none of its forms:\n{reasons}")
+
+
+def _overridden(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether a mode or an argument's class wants to see the call first."""
+    thread = THREAD
+    if thread.functions_disabled:
+        return False
+    if thread.function_modes:
+        return True
+    return not thread.subclasses_disabled and _has_override(args, kwargs)
 
 
 def _has_override(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:

@@ -14,7 +14,6 @@ from mortice._base.errors import RegistrationError, nearest
 FUNCTIONALITIES = (
     "Override",  # __mortice_function__ subclasses and modes
     "PreDispatch",
-    "Mode",  # __mortice_dispatch__ modes
     "FuncTorchDynamicLayerFrontMode",
     "FuncTorchBatched",
     "Autocast",
@@ -25,6 +24,7 @@ FUNCTIONALITIES = (
     "Negative",
     "Conjugate",
     "Functionalize",
+    "Mode",  # __mortice_dispatch__ modes
     "Python",  # __mortice_dispatch__ subclasses
     "Record",  # a compiled call appends a node instead of running
     "BackendSelect",

@@ -135,7 +135,7 @@ class Operator:
             from mortice._dispatch.state import adjust
 
             keys = adjust(keys)
-        return keys
+        return keys & ~K.OVERRIDE  # function overrides act on public functions, above operators
 
     # -- resolution ----------------------------------------------------------------------------
 
@@ -276,10 +276,10 @@ def _implicit_autograd(op: Operator, keys: int) -> Kernel | None:
 
 
 _FUNCTIONALITY_RULES: tuple[tuple[int, Callable[[Operator, int], Kernel | None]], ...] = (
-    (K.MODE, _by_mode),
     (K.AUTOCAST, _by_autocast),
     (K.VIEW, _by_view),
     (K.AUTOGRAD, _by_autograd),
+    (K.MODE, _by_mode),
     (K.PYTHON, _by_python),
 )
 

@@ -9,7 +9,13 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from mortice._dispatch.keys import AUTOGRAD, BELOW_AUTOGRAD, FUNCTIONALITY_MASK
+from mortice._dispatch.keys import (
+    AUTOGRAD,
+    BELOW_AUTOGRAD,
+    FUNCTIONALITY_MASK,
+    MODE,
+    OVERRIDE,
+)
 
 
 class _Global:
@@ -38,6 +44,8 @@ class _Thread(threading.local):
         self.excluded = 0
         self.function_modes: list[Any] = []
         self.dispatch_modes: list[Any] = []
+        self.subclasses_disabled = False
+        self.functions_disabled = False
         self.saved_hooks: list[Any] = []
         self.anomaly = False
         self.is_special = False
@@ -55,8 +63,15 @@ def refresh() -> None:
         excluded |= AUTOGRAD
     if t.excluded & AUTOGRAD:
         included |= BELOW_AUTOGRAD
+    if t.dispatch_modes:
+        included |= MODE
+    if t.subclasses_disabled or t.functions_disabled:
+        excluded |= OVERRIDE
+    if t.function_modes and not t.functions_disabled:
+        included |= OVERRIDE
+        excluded &= ~OVERRIDE
     t.masks = (included, ~excluded)
-    special = bool(included or excluded or t.function_modes)
+    special = bool(included or excluded)
     if special != t.is_special:
         t.is_special = special
         with _LOCK:

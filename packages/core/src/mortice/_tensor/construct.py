@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from mortice._base.errors import ArgumentError, DTypeError, InvalidValue, ShapeError
+from mortice._dispatch import keys as K
 from mortice._dispatch.operator import get
 from mortice._tensor import make
 from mortice._tensor.make import wrap, wrap_array
@@ -286,10 +287,21 @@ def as_subclass(t: Tensor, cls: type) -> Any:
     r = object.__new__(cls)
     r._a, r._k, r._t, r._g, r._b = t._a, t._k, t._t, t._g, t._b
     r._s = make.storage_of(t)
-    from mortice._dispatch import keys as K
-
-    if getattr(cls, "__mortice_function__", None) is not getattr(Tensor, "__mortice_function__", None):
-        r._k |= K.OVERRIDE
-    if "__mortice_dispatch__" in dir(cls):
-        r._k |= K.PYTHON
+    r._k = (r._k & ~(K.OVERRIDE | K.PYTHON)) | class_keys(cls)
     return r
+
+
+_CLASS_KEYS: dict[type, int] = {}
+
+
+def class_keys(cls: type) -> int:
+    """Key bits that instances of a tensor subclass carry: function and dispatch overrides."""
+    found = _CLASS_KEYS.get(cls)
+    if found is None:
+        from mortice._dispatch.modes import overrides_functions
+
+        found = K.OVERRIDE if overrides_functions(cls) else 0
+        if hasattr(cls, "__mortice_dispatch__"):
+            found |= K.PYTHON
+        _CLASS_KEYS[cls] = found
+    return found

@@ -1,0 +1,326 @@
+"""Overriding what operators do: function overrides, dispatch modes and dispatch subclasses.
+
+Function overrides (``__mortice_function__``) see public functions as they are called, above
+everything. Dispatch overrides (``__mortice_dispatch__``) see overloads, below autograd, composites
+already taken apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from mortice._base.errors import InvalidState, SchemaMismatch
+from mortice._dispatch import keys as K
+from mortice._dispatch.operator import Kernel, Operator, mark_composite
+from mortice._dispatch.state import THREAD, refresh
+
+# -- function overrides --------------------------------------------------------------------------
+
+
+def disabled_function(func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    """A class whose ``__mortice_function__`` is this one takes part as a plain tensor does."""
+    return NotImplemented
+
+
+def overrides_functions(cls: type) -> bool:
+    """Whether calls with an instance of ``cls`` go through its ``__mortice_function__``."""
+    from mortice._tensor.tensor import Tensor
+
+    found = getattr(cls, "__mortice_function__", None)
+    return cls is not Tensor and found is not None and found is not disabled_function
+
+
+def _overloaded(values: Iterable[Any]) -> list[Any]:
+    """One argument per overriding type, subclasses before their bases, else from left to right."""
+    found: list[Any] = []
+    types: set[type] = set()
+    for value in values:
+        cls = type(value)
+        if cls in types or not overrides_functions(cls):
+            continue
+        types.add(cls)
+        position = next((i for i, x in enumerate(found) if issubclass(cls, type(x))), len(found))
+        found.insert(position, value)
+    return found
+
+
+def flat(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+    """Arguments, those inside lists and tuples included."""
+    values: list[Any] = []
+    for value in (*args, *kwargs.values()):
+        if isinstance(value, (list, tuple)):
+            values.extend(value)  # pyright: ignore[reportUnknownArgumentType]
+        else:
+            values.append(value)
+    return values
+
+
+def through_function_overrides(
+    packet: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Any:
+    """Offer a call to the function modes, then to the overriding arguments."""
+    return call_overridden(packet.public, flat(args, kwargs), args, kwargs, str(packet))
+
+
+def call_overridden(
+    public: Any, relevant: Sequence[Any], args: Sequence[Any], kwargs: Mapping[str, Any], name: str
+) -> Any:
+    """The protocol of ``__mortice_function__``: the first result that is not NotImplemented."""
+    overloaded = _overloaded(relevant)
+    types = tuple(type(x) for x in overloaded)
+    modes = THREAD.function_modes
+    if modes and not THREAD.functions_disabled:
+        mode = modes.pop()
+        refresh()
+        try:
+            result = mode.__mortice_function__(public, types, tuple(args), dict(kwargs))
+        finally:
+            modes.append(mode)
+            refresh()
+        if result is not NotImplemented:
+            return result
+    for value in overloaded:
+        result = type(value).__mortice_function__(public, types, tuple(args), dict(kwargs))
+        if result is not NotImplemented:
+            return result
+    if not overloaded:
+        with no_function_modes():
+            return public(*args, **kwargs)
+    shown = ", ".join(t.__name__ for t in types)
+    raise TypeError(
+        f"no implementation found for '{name}' on types that implement __mortice_function__: "
+        f"[{shown}]. All returned NotImplemented; handle the function in one of them."
+    )
+
+
+class _Setting:
+    """Context manager that sets a field of THREAD and restores it."""
+
+    field = ""
+    value: Any = True
+
+    def __enter__(self) -> Any:
+        self.previous = getattr(THREAD, self.field)
+        setattr(THREAD, self.field, self.value)
+        refresh()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        setattr(THREAD, self.field, self.previous)
+        refresh()
+
+
+class no_function_subclasses(_Setting):  # noqa: N801
+    """Within, subclasses' ``__mortice_function__`` is not called; modes are."""
+
+    field = "subclasses_disabled"
+
+
+class no_function_modes(_Setting):  # noqa: N801
+    """Within, neither function modes nor ``__mortice_function__`` of subclasses are called."""
+
+    field = "functions_disabled"
+
+
+class FunctionMode:
+    """Base of modes that see every public function called inside ``with mode:``.
+
+    Override ``__mortice_function__(self, func, types, args, kwargs)``; while it runs the mode is
+    off, so that calling ``func`` goes on to the next mode outwards.
+    """
+
+    def __enter__(self) -> Any:
+        THREAD.function_modes.append(self)
+        refresh()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        _pop(THREAD.function_modes, self)
+
+    def __mortice_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        raise NotImplementedError(
+            f"{type(self).__name__} must define __mortice_function__(self, func, types, args, kwargs)"
+        )
+
+
+def _pop(stack: list[Any], mode: Any) -> None:
+    if not stack or stack[-1] is not mode:
+        raise InvalidState(
+            f"{type(mode).__name__} is left in another order than it was entered: modes nest."
+        )
+    stack.pop()
+    refresh()
+
+
+# -- dispatch overrides --------------------------------------------------------------------------
+
+
+def as_call(op: Operator, values: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Schema-order values as (args, kwargs), values that are their default left out."""
+    from mortice._dispatch.bind import default_of
+
+    schema = op.schema
+    n = schema.positional
+    args = list(values[:n])
+    while args:
+        last = schema.arguments[len(args) - 1]
+        if not last.has_default or not _is_same(args[-1], default_of(last)):
+            break
+        args.pop()
+    kwargs = {
+        a.name: v
+        for a, v in zip(schema.arguments[n:], values[n:])
+        if not (a.has_default and _is_same(v, default_of(a)))
+    }
+    return tuple(args), kwargs
+
+
+def _is_same(value: Any, default: Any) -> bool:
+    if value is default:
+        return True
+    return type(value) is type(default) and not hasattr(value, "_k") and bool(value == default)
+
+
+class DispatchMode:
+    """Base of modes that see every operator overload called inside ``with mode:``.
+
+    Override ``__mortice_dispatch__(self, func, types, args, kwargs)``. It runs below autograd, on
+    overloads that are not composite; while it runs the mode is off.
+    """
+
+    def __enter__(self) -> Any:
+        found = type(self).__dict__.get("__mortice_dispatch__")
+        if isinstance(found, classmethod):
+            raise InvalidState(
+                "classmethod is not supported: define __mortice_dispatch__(self, func, types, args, "
+                "kwargs) on the mode as a plain method."
+            )
+        THREAD.dispatch_modes.append(self)
+        refresh()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        _pop(THREAD.dispatch_modes, self)
+
+    def __mortice_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        raise NotImplementedError(
+            f"{type(self).__name__} must define __mortice_dispatch__(self, func, types, args, kwargs)"
+        )
+
+
+def overload_of(op: Operator) -> Any:
+    """The ``mortice.ops`` object of an operator."""
+    from importlib import import_module
+
+    schema = op.schema
+    ops = import_module("mortice.ops")
+    packet = getattr(getattr(ops, schema.namespace), schema.name)
+    return getattr(packet, schema.overload or "default")
+
+
+def _wrapper_types(values: Sequence[Any]) -> tuple[type, ...]:
+    found: list[type] = []
+    for value in flat(values, {}):
+        if getattr(value, "_k", 0) & K.PYTHON and type(value) not in found:
+            found.append(type(value))
+    return tuple(found)
+
+
+def kernel_for_modes(op: Operator) -> Kernel | None:
+    """Hand a call to the innermost dispatch mode; composites are taken apart first."""
+    body = op.registered("CompositeImplicitAutograd") or op.body()
+    if body is not None and op.registered("CompositeExplicitAutograd") is None:
+        return mark_composite(body)
+    func: list[Any] = []
+
+    def through_mode(*values: Any) -> Any:
+        if not func:
+            func.append(overload_of(op))
+        args, kwargs = as_call(op, values)
+        mode = THREAD.dispatch_modes.pop()
+        refresh()
+        try:
+            result = mode.__mortice_dispatch__(func[0], _wrapper_types(values), args, kwargs)
+        finally:
+            THREAD.dispatch_modes.append(mode)
+            refresh()
+        if result is NotImplemented:
+            raise _not_handled(op, [type(mode)])
+        return check_result(op, result)
+
+    return mark_composite(through_mode)
+
+
+def kernel_for_subclasses(op: Operator) -> Kernel | None:
+    """Hand a call to the tensor subclasses among its arguments."""
+    body = op.registered("CompositeImplicitAutograd") or op.body()
+    if body is not None and op.registered("CompositeExplicitAutograd") is None:
+        return mark_composite(body)
+    func: list[Any] = []
+
+    def through_subclass(*values: Any) -> Any:
+        if not func:
+            func.append(overload_of(op))
+        args, kwargs = as_call(op, values)
+        types = _wrapper_types(values)
+        for cls in types:
+            result = cls.__mortice_dispatch__(func[0], types, args, kwargs)  # pyright: ignore[reportAttributeAccessIssue]
+            if result is not NotImplemented:
+                return check_result(op, result)
+        raise _not_handled(op, types)
+
+    return mark_composite(through_subclass)
+
+
+def _not_handled(op: Operator, types: Sequence[type]) -> TypeError:
+    shown = ", ".join(t.__name__ for t in types)
+    return TypeError(
+        f"Multiple dispatch failed for '{op.qualified}'; all __mortice_dispatch__ handlers returned "
+        f"NotImplemented: {shown}."
+    )
+
+
+def check_result(op: Operator, result: Any) -> Any:
+    """What a Python kernel returned, as the schema's returns want it.
+
+    SchemaMismatch names the operator, and the counts or types that differ.
+    """
+    returns = op.schema.returns
+    if len(returns) == 1:
+        return _checked(op, returns[0], result, "its result")
+    if not returns:
+        if result is not None:
+            raise SchemaMismatch(
+                f"{op.qualified}: expected no return value, as its schema says '-> ()', but its "
+                f"kernel returned a {type(result).__name__}."
+            )
+        return None
+    if not isinstance(result, (tuple, list)):
+        raise SchemaMismatch(
+            f"{op.qualified}: expected {len(returns)} outputs but its kernel returned "
+            f"{'None' if result is None else 'one ' + type(result).__name__}. Return a tuple of "
+            f"{len(returns)}."
+        )
+    if len(result) != len(returns):  # pyright: ignore[reportUnknownArgumentType]
+        raise SchemaMismatch(
+            f"{op.qualified}: expected {len(returns)} outputs but its kernel returned {len(result)}."  # pyright: ignore[reportUnknownArgumentType]
+        )
+    return tuple(_checked(op, r, x, f"output {i}") for i, (r, x) in enumerate(zip(returns, result)))  # pyright: ignore[reportUnknownArgumentType]
+
+
+def _checked(op: Operator, spec: Any, value: Any, what: str) -> Any:
+    kind = spec.type
+    if kind.base != "Tensor" or kind.is_list:
+        if kind.is_list and isinstance(value, list):
+            return tuple(value)  # pyright: ignore[reportUnknownArgumentType]
+        return value
+    if value is None or hasattr(value, "_k"):
+        return value
+    raise SchemaMismatch(
+        f"{op.qualified}: Unable to cast {type(value).__name__} to Tensor: {what} must be a Tensor."
+    )
