@@ -35,6 +35,13 @@ class StorageOnly:
         )
 
 
+def host_array(t: Tensor) -> np.ndarray[Any, Any]:
+    """A tensor's elements as a numpy array, copied to the host if need be."""
+    if t.is_meta:
+        raise InvalidState("a tensor on the meta device has no data to convert.")
+    return np.asarray(t._a if t.is_cpu else t.cpu()._a)
+
+
 class SparseTensor(StorageOnly):
     """A tensor in one of the sparse layouts. ``parts`` are its index tensors, then its values."""
 
@@ -106,7 +113,7 @@ class SparseTensor(StorageOnly):
         from mortice._tensor.make import wrap
 
         values = self.values()
-        arrays = [np.asarray(part._a) for part in self.parts]
+        arrays = [host_array(part) for part in self.parts]
         dense = np.zeros(tuple(self.shape), arrays[-1].dtype)
         if self.is_sparse:
             np.add.at(dense, tuple(arrays[0]), arrays[-1])
@@ -169,7 +176,7 @@ class QuantizedTensor(StorageOnly):
         """The stored integers, in the plain dtype of their size."""
         from mortice._tensor.make import wrap_array
 
-        return wrap_array(np.array(self.data._a))
+        return wrap_array(np.array(host_array(self.data)))
 
     def dequantize(self) -> Tensor:
         """(integer - zero point) * scale, in float32."""
@@ -181,7 +188,7 @@ class QuantizedTensor(StorageOnly):
             shape = [1] * self.data.ndim
             shape[self.axis] = -1
             scale, zero = scale.reshape(shape), zero.reshape(shape)
-        values = np.asarray(self.data._a).astype(np.float64)
+        values = host_array(self.data).astype(np.float64)
         return wrap_array(np.asarray((values - zero) * scale, np.float32))
 
     def __repr__(self) -> str:
@@ -192,7 +199,7 @@ class QuantizedTensor(StorageOnly):
 
 
 def _numbers(value: Any) -> np.ndarray:
-    return np.asarray(value._a if hasattr(value, "_a") else value, np.float64)
+    return np.asarray(value if isinstance(value, (int, float, list)) else host_array(value), float)
 
 
 class NestedTensor(StorageOnly):
@@ -220,11 +227,10 @@ class NestedTensor(StorageOnly):
 
         buffer, sizes, strides, offsets = self.parts
         storage, start = buffer.untyped_storage(), buffer.storage_offset()
+        tables = [host_array(table).tolist() for table in (sizes, strides, offsets)]
         return tuple(
             from_storage(storage, buffer.dtype, tuple(size), tuple(stride), start + offset)
-            for size, stride, offset in zip(
-                sizes._a.tolist(), strides._a.tolist(), offsets._a.tolist(), strict=True
-            )
+            for size, stride, offset in zip(*tables, strict=True)
         )
 
     def __repr__(self) -> str:
