@@ -46,7 +46,9 @@ TEST = (
     "pyyaml>=6",
     "pip>=23.1",  # dev.py is tested with it
     "nox>=2025.2.9",  # and this file
+    "safetensors>=0.4",  # files are converted from and to it
 )
+DEMO = ("pillow>=10",)  # for its pictures
 TORCH = ("torch==2.13.0",)
 OPINFO = ("expecttest>=0.3",)  # what torch's own samples import
 # Debian packages without which a test marked `system` would skip.
@@ -223,7 +225,7 @@ def source_path() -> dict[str, str]:
 @nox.session
 def demo(session: nox.Session) -> None:
     """Install core with a device and nn as a user would, and train on real digits."""
-    install(session, f"{OURS}[cpu,nn]")
+    install(session, f"{OURS}[cpu,nn]", *DEMO)
     session.run("python", "examples/demo.py", *session.posargs)
 
 
@@ -348,6 +350,13 @@ def bench(session: nox.Session) -> None:
 
 @nox.session
 def parity(session: nox.Session) -> None:
-    """Compare every operator with torch."""
+    """Compare every operator, and the modules and optimisers of nn, with torch."""
     install(session, *all_packages(), *TEST, *TORCH, *OPINFO)
-    session.run("python", "tests/parity/run.py", *(session.posargs or ["--check", "--quiet"]))
+    if session.posargs:
+        session.run("python", "tests/parity/run.py", *session.posargs)
+        return
+    files = [
+        str(p.relative_to(ROOT)) for p in sorted(ROOT.glob("packages/*/tests/test_parity_*.py"))
+    ]
+    session.run("pytest", "-q", *files)
+    session.run("python", "tests/parity/run.py", "--check", "--quiet")
