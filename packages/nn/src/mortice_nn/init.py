@@ -59,9 +59,7 @@ def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Any = No
         return tensor.uniform_(a, b, generator=generator)
 
 
-def normal_(
-    tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Any = None
-) -> Tensor:
+def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Any = None) -> Tensor:
     """N(mean, std^2)."""
     with mortice.no_grad():
         return tensor.normal_(mean, std, generator=generator)
@@ -220,9 +218,7 @@ def orthogonal_(tensor: Tensor, gain: float = 1, generator: Any = None) -> Tenso
         return tensor.copy_(values.reshape(tensor.shape)).mul_(gain)
 
 
-def sparse_(
-    tensor: Tensor, sparsity: float, std: float = 0.01, generator: Any = None
-) -> Tensor:
+def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Any = None) -> Tensor:
     """N(0, std^2) with that fraction of each column zero (Martens 2010); 2-d."""
     if tensor.ndim != 2:
         raise InvalidValue("Only tensors with 2 dimensions are supported")

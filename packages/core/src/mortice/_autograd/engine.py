@@ -110,14 +110,15 @@ def _seed(root: Any, seed: Any) -> Any:
             )
         if root._t.is_complex:
             raise AutogradError(
-                "grad can be implicitly created only for real scalar outputs but got "
-                f"{root._t!r}"
+                f"grad can be implicitly created only for real scalar outputs but got {root._t!r}"
             )
         from mortice._ops.formulas import ones_like
 
         return ones_like(root)
     if not hasattr(seed, "_k"):
-        raise ArgumentError(f"gradients can be either Tensors or None, but got {type(seed).__name__}")
+        raise ArgumentError(
+            f"gradients can be either Tensors or None, but got {type(seed).__name__}"
+        )
     if tuple(seed._a.shape) != tuple(root._a.shape):
         raise AutogradError(
             f"Mismatch in shape: grad_output has a shape of {seed.shape} and output has a shape "
@@ -145,9 +146,7 @@ def _run(
 class _Run:
     """State of one backward pass."""
 
-    def __init__(
-        self, keep_graph: bool, create_graph: bool, inputs: Any, accumulate: bool
-    ) -> None:
+    def __init__(self, keep_graph: bool, create_graph: bool, inputs: Any, accumulate: bool) -> None:
         self.keep_graph = keep_graph
         self.create_graph = create_graph
         self.accumulate = accumulate

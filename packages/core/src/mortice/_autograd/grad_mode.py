@@ -51,7 +51,7 @@ def _step_inside(context: _Context, iterator: Any) -> Any:
         value = yield item
 
 
-class set_grad_enabled(_Context):  # noqa: N801
+class set_grad_enabled(_Context):
     """``set_grad_enabled(mode)`` sets at once, and restores when used as a context manager."""
 
     def __init__(self, mode: bool) -> None:
@@ -73,7 +73,7 @@ class set_grad_enabled(_Context):  # noqa: N801
         return set_grad_enabled(self.mode)
 
 
-class no_grad(_Context):  # noqa: N801
+class no_grad(_Context):
     """Operators inside record no gradient history."""
 
     mode = False
@@ -96,13 +96,13 @@ class no_grad(_Context):  # noqa: N801
         _set(self.previous)
 
 
-class enable_grad(no_grad):  # noqa: N801
+class enable_grad(no_grad):
     """Operators inside record gradient history, whatever the mode around."""
 
     mode = True
 
 
-class inference_mode(_Context):  # noqa: N801
+class inference_mode(_Context):
     """As no_grad; tensors made inside are marked and may not be saved for backward later."""
 
     def __new__(cls, mode: Any = True) -> Any:

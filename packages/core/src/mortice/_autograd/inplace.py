@@ -9,9 +9,8 @@ from mortice._base.errors import AutogradError
 from mortice._dispatch import keys as K
 from mortice._dispatch.operator import clear_tables
 from mortice._dispatch.state import GLOBAL, below_autograd
-from mortice._tensor.make import ViewInfo, base_of, storage_of
+from mortice._tensor.make import ViewInfo, base_of, storage_of, view_of
 from mortice._tensor.make import restride as restride_handle
-from mortice._tensor.make import view_of
 
 
 def check_inplace(t: Any, op: Any) -> None:

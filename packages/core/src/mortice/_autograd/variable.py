@@ -5,11 +5,11 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
+from mortice._autograd.hooks import add_hook
+from mortice._autograd.node import Leaf, Node, Output
 from mortice._base.errors import AutogradError, InvalidState
 from mortice._dispatch import keys as K
 from mortice._tensor.make import alias_of, storage_of
-from mortice._autograd.hooks import add_hook
-from mortice._autograd.node import Leaf, Node, Output
 
 
 def _fresh(t: Any) -> None:
@@ -200,7 +200,9 @@ def set_data(t: Any, value: Any) -> None:
     if not hasattr(value, "_k"):
         raise TypeError(f".data must be set to a Tensor, not {type(value).__name__}")
     if t._g is not None and not value._t.differentiable:
-        raise AutogradError("data set to a tensor that requires gradients must be floating point or complex dtype")
+        raise AutogradError(
+            "data set to a tensor that requires gradients must be floating point or complex dtype"
+        )
     t._a = value._a
     t._t = value._t
     t._s = value._s if value._s is not None else storage_of(value)

@@ -63,7 +63,7 @@ class Argument:
 
     __slots__ = ("default", "kwarg_only", "name", "type")
 
-    def __init__(self, name: str, type: Type, default: Any, kwarg_only: bool) -> None:  # noqa: A002
+    def __init__(self, name: str, type: Type, default: Any, kwarg_only: bool) -> None:
         self.name = name
         self.type = type
         self.default = default
@@ -89,7 +89,7 @@ REQUIRED: Any = _Required()
 class Return:
     __slots__ = ("name", "type")
 
-    def __init__(self, name: str, type: Type) -> None:  # noqa: A002
+    def __init__(self, name: str, type: Type) -> None:
         self.name = name
         self.type = type
 
@@ -206,9 +206,7 @@ class _Parser:
     def schema(self) -> FunctionSchema:
         namespace, name, overload = self.qualified_name()
         if self.at >= len(self.text.rstrip()):
-            raise self.fail(
-                "Tried to parse a function schema but only the operator name was given"
-            )
+            raise self.fail("Tried to parse a function schema but only the operator name was given")
         self.expect("(")
         arguments = self.arguments()
         self.expect("->", "an arrow '->'")

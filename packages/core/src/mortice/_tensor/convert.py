@@ -158,8 +158,10 @@ def _caster(name: str) -> Any:
     dtype = dtypes.by_name(name)
 
     def cast(self: Tensor, memory_format: Any = None) -> Tensor:
-        return self if self._t is dtype else get("_to_copy")(
-            self, dtype, None, None, None, False, memory_format
+        return (
+            self
+            if self._t is dtype
+            else get("_to_copy")(self, dtype, None, None, None, False, memory_format)
         )
 
     cast.__doc__ = f"Converted to {dtype!r}; the tensor itself if it has that dtype."

@@ -42,7 +42,7 @@ def getitem(self: Any, index: Any) -> Any:
             step = index.step
             start, end = index.start, index.stop
             if (
-                (step is None or type(step) is int and step > 0)
+                (step is None or (type(step) is int and step > 0))
                 and (start is None or type(start) is int)
                 and (end is None or type(end) is int)
                 and self._a.shape
@@ -209,8 +209,11 @@ def _as_tuple(index: Any) -> tuple[Any, ...]:
 
 
 def _is_compound(item: Any) -> bool:
-    return item is None or item is Ellipsis or isinstance(item, (slice, list, tuple)) or hasattr(
-        item, "_k"
+    return (
+        item is None
+        or item is Ellipsis
+        or isinstance(item, (slice, list, tuple))
+        or hasattr(item, "_k")
     )
 
 
@@ -234,7 +237,9 @@ def _prepared(item: Any) -> Any:
     if hasattr(kind, "__index__"):
         return int(item.__index__())
     if isinstance(item, str):
-        raise ArgumentError("only integers, slices, None, ... and tensors are valid indices (got str)")
+        raise ArgumentError(
+            "only integers, slices, None, ... and tensors are valid indices (got str)"
+        )
     raise DimensionError(
         "only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables are valid "
         f"indices (got {kind.__name__})"
@@ -243,10 +248,10 @@ def _prepared(item: Any) -> Any:
 
 def _prepared_tensor(item: Any) -> Any:
     name = item._t.name
-    if item.ndim == 0 and item._t.kind in (dtypes.BOOL, dtypes.UNSIGNED, dtypes.SIGNED):
-        if not item.is_meta:
-            value = item.item()
-            return bool(value) if name in _MASKS else value
+    integral = item._t.kind in (dtypes.BOOL, dtypes.UNSIGNED, dtypes.SIGNED)
+    if item.ndim == 0 and integral and not item.is_meta:
+        value = item.item()
+        return bool(value) if name in _MASKS else value
     if name not in _INDEX_DTYPES:
         raise DimensionError(
             "tensors used as indices must be long, int, byte or bool tensors, not "
@@ -287,8 +292,7 @@ def _consumed(item: Any) -> int:
 
 
 def _bool_index(value: bool, device: Any) -> Any:
-    made = get("full")((1 if value else 0,), 0, dtypes.int64, None, device, None)
-    return made
+    return get("full")((1 if value else 0,), 0, dtypes.int64, None, device, None)
 
 
 def _select_at(result: Any, dim: int, index: int) -> Any:

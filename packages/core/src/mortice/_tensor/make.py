@@ -133,7 +133,9 @@ def alias_of(t: Tensor) -> Tensor:
     return r
 
 
-def restride(t: Tensor, shape: Shape, strides: Shape, offset: int, dtype: DType | None = None) -> Any:
+def restride(
+    t: Tensor, shape: Shape, strides: Shape, offset: int, dtype: DType | None = None
+) -> Any:
     """A handle on ``t``'s storage with other sizes, strides and offset (in elements)."""
     a = t._a
     if type(a) is not _ndarray:

@@ -72,7 +72,7 @@ def get_printoptions() -> dict[str, Any]:
     return {name: getattr(OPTIONS, name) for name in _Options.__slots__}
 
 
-class printoptions:  # noqa: N801
+class printoptions:
     """``with mortice.printoptions(precision=2): ...`` sets print options for a block."""
 
     def __init__(self, **options: Any) -> None:

@@ -24,7 +24,7 @@ class Device:
     type: str
     index: int | None
 
-    def __new__(cls, type: Any = "cpu", index: int | None = None) -> Device:  # noqa: A002
+    def __new__(cls, type: Any = "cpu", index: int | None = None) -> Device:
         if type.__class__ is Device:
             return type if index is None else cls(type.type, index)
         if isinstance(type, int):

@@ -160,9 +160,7 @@ _HELD_AS = {
     "bits16": "uint16",
     **{row[0]: "uint8" for row in _ROWS if row[3] and row[2] == 1 and row[0] != "qint8"},
 }
-_FROM_ML_DTYPES = frozenset(
-    name for name in ALL if name == "bfloat16" or name.startswith("float8")
-)
+_FROM_ML_DTYPES = frozenset(name for name in ALL if name == "bfloat16" or name.startswith("float8"))
 _BY_NUMPY: dict[Any, DType] = {}
 
 

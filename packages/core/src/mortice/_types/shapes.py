@@ -53,7 +53,7 @@ def contiguous_strides(shape: Sequence[int]) -> Shape:
     step = 1
     for size in reversed(shape):
         strides.append(step)
-        step = step * (size if size > 1 else 1)
+        step = step * (max(1, size))
     return tuple(reversed(strides))
 
 
@@ -69,7 +69,7 @@ def strides_in_order(shape: Sequence[int], order: Sequence[int]) -> Shape:
     step = 1
     for dim in reversed(order):
         strides[dim] = step
-        step = step * (shape[dim] if shape[dim] > 1 else 1)
+        step = step * (max(1, shape[dim]))
     return tuple(strides)
 
 
@@ -139,7 +139,7 @@ def is_channels_last(shape: Sequence[int], strides: Sequence[int]) -> bool:
 
 def wrap_dim(dim: int, ndim: int, name: str = "Dimension") -> int:
     """``dim`` as 0 <= dim < ndim; a 0-d tensor counts as having one dimension."""
-    bound = ndim if ndim else 1
+    bound = ndim or 1
     if dim < -bound or dim >= bound:
         raise DimensionError(
             f"{name} out of range (expected to be in range of [{-bound}, {bound - 1}], "

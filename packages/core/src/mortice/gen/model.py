@@ -147,7 +147,11 @@ def infer_numbers(stanzas: list[Stanza]) -> None:
     scalar = {s.schema.name for s in stanzas if s.schema.overload.startswith("Scalar")}
     scalar |= {s.schema.name for s in stanzas if s.schema.overload == "Tensor_Scalar"}
     for s in stanzas:
-        if s.schema.name in scalar and s.schema.overload in ("Tensor", "Tensor_Tensor", "Tensor_mode"):
+        if s.schema.name in scalar and s.schema.overload in (
+            "Tensor",
+            "Tensor_Tensor",
+            "Tensor_mode",
+        ):
             s.numbers = True
 
 

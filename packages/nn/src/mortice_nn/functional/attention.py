@@ -40,7 +40,9 @@ def canonical_mask(
         added = mortice.zeros_like(mask, dtype=dtype)
         return added.masked_fill_(mask, float("-inf"))
     if not mask.is_floating_point():
-        raise ArgumentError(f"only bool and floating types of {name} are supported, not {mask.dtype}")
+        raise ArgumentError(
+            f"only bool and floating types of {name} are supported, not {mask.dtype}"
+        )
     return mask
 
 
@@ -186,7 +188,9 @@ def _project(
             return q, k, v
         separate = in_proj_weight.chunk(3)
     if separate is None or any(weight is None for weight in separate):
-        raise ArgumentError("multi_head_attention_forward needs in_proj_weight or all three weights")
+        raise ArgumentError(
+            "multi_head_attention_forward needs in_proj_weight or all three weights"
+        )
     biases = (None, None, None) if in_proj_bias is None else in_proj_bias.chunk(3)
     q, k, v = (
         linear(x, w, b)  # pyright: ignore[reportArgumentType]

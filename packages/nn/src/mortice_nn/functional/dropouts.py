@@ -8,9 +8,7 @@ from mortice.errors import InvalidValue, ShapeError
 from mortice_nn import operators as op
 
 
-def dropout(
-    input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
-) -> Tensor:
+def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """Each element zero with probability ``p``, the others divided by 1 - p."""
     _check_probability(p)
     result = op.dropout(input, p, training)

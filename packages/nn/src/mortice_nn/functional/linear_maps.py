@@ -15,9 +15,7 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return op.linear(input, weight, bias)
 
 
-def bilinear(
-    input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None
-) -> Tensor:
+def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """y[k] = x1 (*, in1) @ weight[k] (out, in1, in2) @ x2 (*, in2) + bias[k] -> (*, out)."""
     if input1.shape[:-1] != input2.shape[:-1]:
         raise ShapeError(

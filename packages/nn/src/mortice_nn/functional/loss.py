@@ -157,9 +157,7 @@ def smooth_l1_loss(
     distance = (input - target).abs()
     if beta == 0.0:
         return _reduce(distance, reduction)
-    loss = mortice.where(
-        distance < beta, distance * distance * (0.5 / beta), distance - 0.5 * beta
-    )
+    loss = mortice.where(distance < beta, distance * distance * (0.5 / beta), distance - 0.5 * beta)
     return _reduce(loss, reduction)
 
 

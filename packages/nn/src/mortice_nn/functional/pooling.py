@@ -33,8 +33,7 @@ def tuple_of(size: Any, n: int, what: str) -> list[int]:
 def _check_dims(name: str, input: Tensor, n: int) -> None:
     if input.ndim not in (n + 1, n + 2):
         raise ShapeError(
-            f"{name} expects a {n + 1}-d (unbatched) or {n + 2}-d input, found "
-            f"{tuple(input.shape)}"
+            f"{name} expects a {n + 1}-d (unbatched) or {n + 2}-d input, found {tuple(input.shape)}"
         )
 
 
@@ -167,9 +166,7 @@ def avg_pool3d(
     return op.avg_pool3d(input, kernel, step, pad, ceil_mode, count_include_pad, divisor_override)
 
 
-def _lp_pool(
-    input: Tensor, p: float, windows: int, pool: Callable[[Tensor], Tensor]
-) -> Tensor:
+def _lp_pool(input: Tensor, p: float, windows: int, pool: Callable[[Tensor], Tensor]) -> Tensor:
     """(sum |x|^p)^(1/p) as the average pool of x^p times the window's size."""
     mean = pool(input.pow(p))
     return (mean.sign() * mean.abs().relu() * windows).pow(1.0 / p)
@@ -218,13 +215,12 @@ def lp_pool3d(
 
 def _target(output_size: Any, shape: Sequence[int], n: int) -> list[int]:
     """``output_size`` as n numbers; None keeps the input's size."""
-    sizes = [output_size] * n if output_size is None or isinstance(output_size, int) else output_size
+    sizes = (
+        [output_size] * n if output_size is None or isinstance(output_size, int) else output_size
+    )
     if len(sizes) != n:
         raise InvalidValue(f"output_size must be one number or {n}, found {tuple(sizes)}")
-    return [
-        have if want is None else want
-        for want, have in zip(sizes, shape[-n:], strict=True)
-    ]
+    return [have if want is None else want for want, have in zip(sizes, shape[-n:], strict=True)]
 
 
 def adaptive_avg_pool1d(input: Tensor, output_size: Size) -> Tensor:
@@ -260,9 +256,7 @@ def _adaptive_mean(x: Tensor, dim: int, count: int) -> Tensor:
     return mortice.stack(parts, dim)
 
 
-def _adaptive_max(
-    name: str, n: int, input: Tensor, output_size: Any, return_indices: bool
-) -> Any:
+def _adaptive_max(name: str, n: int, input: Tensor, output_size: Any, return_indices: bool) -> Any:
     _check_dims(name, input, n)
     target = _target(output_size, input.shape, n)
     space = input.shape[-n:]

@@ -126,7 +126,9 @@ def _check_interpolate(mode: str, n: int, align_corners: bool | None, antialias:
         )
     if n not in INTERPOLATE_MODES[mode]:
         wanted = " or ".join(f"{d + 2}-d" for d in INTERPOLATE_MODES[mode])
-        raise NotImplementedError(f"interpolate: mode {mode!r} takes {wanted} inputs, not {n + 2}-d")
+        raise NotImplementedError(
+            f"interpolate: mode {mode!r} takes {wanted} inputs, not {n + 2}-d"
+        )
     if align_corners is not None and mode not in ALIGNABLE_MODES:
         raise InvalidValue(f"align_corners option can only be set with {ALIGNABLE_MODES}")
     if antialias:

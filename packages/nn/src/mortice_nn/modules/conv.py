@@ -276,7 +276,9 @@ class ConvTranspose3d(_ConvTransposeNd):
 class Unfold(Module):
     """Patches as columns; see ``functional.unfold``."""
 
-    def __init__(self, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> None:
+    def __init__(
+        self, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1
+    ) -> None:
         super().__init__()
         self.kernel_size = kernel_size
         self.dilation = dilation

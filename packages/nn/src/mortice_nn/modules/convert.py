@@ -112,7 +112,7 @@ def parse_to(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, b
     unknown = set(kwargs) - {"device", "dtype", "non_blocking", "tensor", "memory_format"}
     if unknown:
         raise ArgumentError(
-            f"Module.to got an unknown argument {sorted(unknown)[0]!r}; it takes device, dtype, "
+            f"Module.to got an unknown argument {min(unknown)!r}; it takes device, dtype, "
             "non_blocking, tensor and memory_format"
         )
     flags: list[bool] = []

@@ -187,9 +187,7 @@ class EmbeddingBag(Module):
         text = f"{self.num_embeddings}, {self.embedding_dim}"
         text += _options(self, max_norm=None, norm_type=2.0, scale_grad_by_freq=False)
         text += f", mode={self.mode!r}"
-        return text + _options(
-            self, sparse=False, include_last_offset=False, padding_idx=None
-        )
+        return text + _options(self, sparse=False, include_last_offset=False, padding_idx=None)
 
 
 def _options(module: Module, **defaults: Any) -> str:

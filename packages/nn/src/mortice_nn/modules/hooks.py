@@ -58,7 +58,11 @@ GLOBAL = _GlobalHooks()
 
 
 def add(
-    table: Table, hook: Callable[..., Any], flags: dict[int, bool] | None = None, *, first: bool = False
+    table: Table,
+    hook: Callable[..., Any],
+    flags: dict[int, bool] | None = None,
+    *,
+    first: bool = False,
 ) -> RemovableHandle:
     """Enter ``hook`` into ``table`` (and its id into ``flags``), at the front if ``first``."""
     handle = RemovableHandle(table, extra=() if flags is None else (flags,))
@@ -150,7 +154,8 @@ def _run_always_called(
     module: Module, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, called: set[int]
 ) -> None:
     """After an exception: the ``always_call`` hooks that did not run; their errors only warn,
-    because the first exception is the one to report."""
+    because the first exception is the one to report.
+    """
     always = {**GLOBAL.always_called, **module._forward_hooks_always_called}
     for key, hook in (*GLOBAL.forward.items(), *module._forward_hooks.items()):
         if key not in always or key in called:
@@ -228,7 +233,9 @@ class _BackwardTaps:
 
     def tap_outputs(self, result: Any) -> Any:
         outputs = result if isinstance(result, tuple) else (result,)
-        where = [i for i, out in enumerate(outputs) if isinstance(out, Tensor) and out.requires_grad]
+        where = [
+            i for i, out in enumerate(outputs) if isinstance(out, Tensor) and out.requires_grad
+        ]
         if not where:
             return result
         count = len(outputs)

@@ -131,7 +131,9 @@ class Unflatten(Module):
     def __init__(self, dim: int, unflattened_size: Sequence[int]) -> None:
         super().__init__()
         if not isinstance(dim, int):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ArgumentError("Unflatten takes the number of a dimension; names do not exist here")
+            raise ArgumentError(
+                "Unflatten takes the number of a dimension; names do not exist here"
+            )
         if not all(isinstance(size, int) for size in unflattened_size):
             raise ArgumentError(
                 f"unflattened_size must be a tuple of ints, found {unflattened_size!r}"

@@ -210,9 +210,7 @@ class PoissonNLLLoss(_Loss):
 class GaussianNLLLoss(_Loss):
     """Negative log likelihood of a normal distribution with given variance."""
 
-    def __init__(
-        self, *, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
-    ) -> None:
+    def __init__(self, *, full: bool = False, eps: float = 1e-6, reduction: str = "mean") -> None:
         super().__init__(reduction=reduction)
         self.full = full
         self.eps = eps
@@ -248,9 +246,7 @@ class HingeEmbeddingLoss(_MarginLoss):
         super().__init__(margin, size_average, reduce, reduction)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return F.hinge_embedding_loss(
-            input, target, margin=self.margin, reduction=self.reduction
-        )
+        return F.hinge_embedding_loss(input, target, margin=self.margin, reduction=self.reduction)
 
 
 class CosineEmbeddingLoss(_MarginLoss):
@@ -348,7 +344,9 @@ class TripletMarginLoss(_MarginLoss):
         reduction: str = "mean",
     ) -> None:
         if margin <= 0:
-            raise InvalidValue(f"TripletMarginLoss: expected margin to be greater than 0, got {margin}")
+            raise InvalidValue(
+                f"TripletMarginLoss: expected margin to be greater than 0, got {margin}"
+            )
         super().__init__(margin, size_average, reduce, reduction)
         self.p = p
         self.eps = eps

@@ -64,7 +64,8 @@ class _NormBase(Module):
     def reset_running_stats(self) -> None:
         """Mean 0, variance 1, no batches."""
         if self.track_running_stats:
-            assert self.running_mean is not None and self.running_var is not None
+            assert self.running_mean is not None
+            assert self.running_var is not None
             assert self.num_batches_tracked is not None
             self.running_mean.zero_()
             self.running_var.fill_(1)
@@ -295,8 +296,7 @@ class RMSNorm(Module):
 
     def extra_repr(self) -> str:
         return (
-            f"{self.normalized_shape}, eps={self.eps}, "
-            f"elementwise_affine={self.elementwise_affine}"
+            f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
         )
 
 
@@ -352,9 +352,7 @@ class GroupNorm(Module):
 class LocalResponseNorm(Module):
     """Over neighbouring channels (Krizhevsky et al. 2012)."""
 
-    def __init__(
-        self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
-    ) -> None:
+    def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> None:
         super().__init__()
         self.size = size
         self.alpha = alpha

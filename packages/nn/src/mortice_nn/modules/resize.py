@@ -12,7 +12,8 @@ from mortice_nn.modules.module import Module
 
 class _PadNd(Module):
     """Pads the last ``n`` dimensions by ``padding``: one number, or (before, after) of each, the
-    last dimension first."""
+    last dimension first.
+    """
 
     n: int
     mode: str

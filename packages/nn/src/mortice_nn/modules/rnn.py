@@ -239,9 +239,7 @@ def _scan(cell: Cell, steps: list[Tensor], state: State) -> tuple[list[Tensor], 
     return outputs, state
 
 
-def _scan_backwards(
-    cell: Cell, steps: list[Tensor], initial: State
-) -> tuple[list[Tensor], State]:
+def _scan_backwards(cell: Cell, steps: list[Tensor], initial: State) -> tuple[list[Tensor], State]:
     """Backward in time. Packed steps grow: rows that join start with their initial state."""
     outputs: list[Tensor] = []
     state = tuple(part[: steps[-1].shape[0]] for part in initial)

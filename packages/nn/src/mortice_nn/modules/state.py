@@ -71,7 +71,8 @@ class ModuleState:
 
     def register_load_state_dict_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
         """Run ``hook(module, state_dict, prefix, local_metadata, strict, missing_keys,
-        unexpected_keys, error_msgs)`` before this module takes its entries."""
+        unexpected_keys, error_msgs)`` before this module takes its entries.
+        """
 
         def bound(*args: Any) -> None:
             hook(self, *args)
@@ -172,7 +173,13 @@ class ModuleState:
         """
         for hook in self._load_state_dict_pre_hooks.values():
             hook(
-                state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
+                state_dict,
+                prefix,
+                local_metadata,
+                strict,
+                missing_keys,
+                unexpected_keys,
+                error_msgs,
             )
         assign = bool(local_metadata.get("assign_to_params_buffers", False))
         own: dict[str, Tensor] = {

@@ -76,9 +76,7 @@ def clip_grad_norm_(
         return total
 
 
-def clip_grad_value_(
-    parameters: Tensors, clip_value: float, foreach: bool | None = None
-) -> None:
+def clip_grad_value_(parameters: Tensors, clip_value: float, foreach: bool | None = None) -> None:
     """Clamp every gradient to [-clip_value, clip_value]."""
     limit = float(clip_value)
     with mortice.no_grad():

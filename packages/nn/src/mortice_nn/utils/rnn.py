@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import mortice
@@ -88,7 +89,7 @@ def pack_padded_sequence(
         raise ShapeError("Length of all samples has to be greater than 0")
     order: Tensor | None = None
     if enforce_sorted:
-        if any(a < b for a, b in zip(sizes, sizes[1:], strict=False)):
+        if any(a < b for a, b in pairwise(sizes)):
             raise ShapeError(
                 "`lengths` array must be sorted in decreasing order when `enforce_sorted` is True; "
                 "pass enforce_sorted=False"
