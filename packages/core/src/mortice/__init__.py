@@ -17,6 +17,7 @@ from mortice._autograd.grad_mode import (
     no_grad,
     set_grad_enabled,
 )
+from mortice._ops import arithmetic_functions as _arithmetic
 from mortice._ops import factory_functions as _factory_functions
 from mortice._ops import shape_functions as _shape_functions
 from mortice._ops import view_functions as _view_functions
@@ -54,9 +55,10 @@ def _install() -> None:
     for family in _generated.FAMILIES:
         names.update(family.FUNCTIONS)
         _attach(family.METHODS)
-    for module in (_factory_functions, _shape_functions, _view_functions):
+    for module in (_arithmetic, _factory_functions, _shape_functions, _view_functions):
         names.update(module.FUNCTIONS)
         _attach(module.METHODS)
+    _arithmetic.install(names)
     _attach(_convert.METHODS)
     _attach(_subclass.METHODS)
     _attach(_indexing.METHODS)

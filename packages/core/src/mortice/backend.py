@@ -10,7 +10,11 @@ from mortice._dispatch.operator import get
 from mortice._plugins.groups import HOOK_API_VERSION
 from mortice._tensor.array import DeviceArray
 from mortice._tensor.make import empty, view_of, wrap
+from mortice._tensor.returns import named_returns
+from mortice._tensor.rows import write_result as write_back
 from mortice._tensor.runtime import DeviceRuntime, Features
+from mortice._tensor.tensor import Tensor
+from mortice._types import dtypes
 from mortice._types.promotion import NUMBERS, promote, result_type, with_number
 from mortice.errors import Unavailable
 
@@ -27,15 +31,25 @@ __all__ = [
     "DeviceArray",
     "DeviceRuntime",
     "Features",
+    "Tensor",
     "Unavailable",
+    "default_dtype",
+    "dtypes",
     "empty",
     "hookimpl",
+    "named_returns",
     "promote",
     "result_type",
     "shape_rule",
     "view_of",
     "with_number",
     "wrap",
+    "write_back",
 ]
 
 hookimpl = pluggy.HookimplMarker("mortice")
+
+
+def default_dtype() -> dtypes.DType:
+    """The dtype of floating-point results that have no other."""
+    return dtypes.default.dtype

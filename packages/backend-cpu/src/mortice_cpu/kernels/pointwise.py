@@ -1,63 +1,338 @@
-"""Elementwise kernels on numpy arrays."""
+"""Arithmetic of two tensors."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from mortice.backend import NUMBERS, result_type, wrap
+from mortice.backend import dtypes
+from mortice_cpu.kernels._elementwise import (
+    FLOAT,
+    NUMBERS,
+    QUIET,
+    Kernel,
+    binary,
+    compute_type,
+    finished,
+    hush,
+    inplace,
+    number,
+    operand,
+    result_type,
+    unhush,
+    wrap,
+    write_back,
+)
 
-Kernel = Callable[..., Any]
-
-_ZERO = {}  # numpy dtype -> 0-d zero: passing 0 itself costs 250 ns more
-
-
-def operands(self: Any, other: Any) -> tuple[Any, Any, Any]:
-    """Both operands as arrays (or numbers) of the promoted dtype, and that dtype."""
-    dtype = result_type((self, other))
-    return convert(self, dtype), convert(other, dtype), dtype
-
-
-def convert(x: Any, dtype: Any) -> Any:
-    """An operand in ``dtype``: a tensor's array, or a number as a 0-d array."""
-    if type(x) in NUMBERS:
-        return np.array(x).astype(dtype.numpy)
-    return x._a if x._t is dtype else x._a.astype(dtype.numpy)
+# -- sums ------------------------------------------------------------------------------------------
 
 
 def add(self: Any, other: Any, alpha: Any) -> Any:
-    if alpha == 1 and type(other) not in NUMBERS and self._t is other._t:
-        return wrap(np.add(self._a, other._a), self._t)
-    a, b, dtype = operands(self, other)
-    if alpha != 1:
-        b = b * np.asarray(alpha).astype(dtype.numpy)
-    return wrap(np.add(a, b), dtype)
+    t = self._t
+    if alpha == 1:
+        if type(other) not in NUMBERS:
+            if t is other._t and t.itemsize > 2:
+                token = hush(QUIET)
+                try:
+                    return wrap(np.add(self._a, other._a), t)
+                finally:
+                    unhush(token)
+        elif t.kind == FLOAT and t.itemsize > 2 and type(other) is not complex:
+            a = self._a
+            token = hush(QUIET)
+            try:
+                return wrap(np.add(a, number(other, a.dtype)), t)
+            finally:
+                unhush(token)
+    return _sum(np.add, self, other, alpha)
 
 
-def mul(self: Any, other: Any) -> Any:
-    if type(other) not in NUMBERS and self._t is other._t:
-        return wrap(np.multiply(self._a, other._a), self._t)
-    a, b, dtype = operands(self, other)
-    return wrap(np.multiply(a, b), dtype)
+def sub(self: Any, other: Any, alpha: Any) -> Any:
+    t = self._t
+    if alpha == 1:
+        if type(other) not in NUMBERS:
+            if t is other._t and t.itemsize > 2:
+                token = hush(QUIET)
+                try:
+                    return wrap(np.subtract(self._a, other._a), t)
+                finally:
+                    unhush(token)
+        elif t.kind == FLOAT and t.itemsize > 2 and type(other) is not complex:
+            a = self._a
+            token = hush(QUIET)
+            try:
+                return wrap(np.subtract(a, number(other, a.dtype)), t)
+            finally:
+                unhush(token)
+    return _sum(np.subtract, self, other, alpha)
 
 
-def relu(self: Any) -> Any:
-    a = self._a
-    zero = _ZERO.get(a.dtype)
-    if zero is None:
-        zero = _ZERO[a.dtype] = np.zeros((), a.dtype)
-    return wrap(np.maximum(a, zero), self._t)
+def _sum(function: Any, self: Any, other: Any, alpha: Any) -> Any:
+    dtype = result_type((self, other))
+    _check_alpha(dtype, alpha)
+    if function is np.subtract and dtypes.bool_ in (self._t, getattr(other, "_t", None)):
+        raise TypeError("bool")
+    kind = compute_type(dtype)
+    with np.errstate(all="ignore"):
+        a, b = operand(self, kind), operand(other, kind)
+        if alpha != 1:
+            b = b * number(alpha, kind)
+        return finished(function(a, b), dtype)
 
 
-def threshold_backward(grad_output: Any, self: Any, threshold: Any) -> Any:
-    return wrap(np.where(self._a > threshold, grad_output._a, 0).astype(grad_output._t.numpy), grad_output._t)
+def _check_alpha(dtype: Any, alpha: Any) -> None:
+    kind = type(alpha)
+    if (
+        (kind is float and dtype.kind < FLOAT)
+        or (kind is complex and not dtype.is_complex)
+        or (kind is bool and dtype is not dtypes.bool_)
+    ):
+        raise TypeError("alpha")  # the shape rule words it
+
+
+def rsub(self: Any, other: Any, alpha: Any) -> Any:
+    if type(other) in NUMBERS:
+        t = self._t
+        if alpha == 1 and t.kind == FLOAT and t.itemsize > 2 and type(other) is not complex:
+            with np.errstate(all="ignore"):
+                return wrap(np.subtract(number(other, self._a.dtype), self._a), t)
+        dtype = result_type((self, other))
+        _check_alpha(dtype, alpha)
+        if self._t is dtypes.bool_:
+            raise TypeError("bool")
+        kind = compute_type(dtype)
+        with np.errstate(all="ignore"):
+            scaled = operand(self, kind) * number(alpha, kind)
+            return finished(np.subtract(number(other, kind), scaled), dtype)
+    return sub(other, self, alpha)
+
+
+def _sum_inplace(name: str, function: Any, functional: Kernel) -> Kernel:
+    def kernel(self: Any, other: Any, alpha: Any) -> Any:
+        a = self._a
+        t = self._t
+        if t.itemsize > 2 and a.flags.c_contiguous and type(alpha) is not complex:
+            b = None
+            if type(other) not in NUMBERS:
+                if t is other._t and (alpha == 1 or t.kind == FLOAT):
+                    b = other._a
+            elif t.kind == FLOAT and type(other) is not complex:
+                b = number(other, a.dtype)
+            if b is not None and (b.ndim == 0 or b.shape == a.shape):
+                token = hush(QUIET)
+                try:
+                    if alpha != 1:
+                        b = b * number(alpha, a.dtype)
+                    function(a, b, a)
+                finally:
+                    unhush(token)
+                return self
+        return write_back(name, self, functional(self, other, alpha))
+
+    return kernel
+
+
+mul = binary(np.multiply)
+
+# -- quotients -------------------------------------------------------------------------------------
+
+div = binary(np.true_divide, to_float=True)
+
+
+def div_mode(self: Any, other: Any, rounding_mode: str | None) -> Any:
+    if rounding_mode is None:
+        return div(self, other)
+    if rounding_mode not in ("floor", "trunc"):
+        raise TypeError(rounding_mode)
+    dtype = result_type((self, other))
+    kind = compute_type(dtype)
+    with np.errstate(all="ignore"):
+        a, b = operand(self, kind), operand(other, kind)
+        if kind.kind in "iub":
+            return finished(_integer_quotient(a, b, rounding_mode == "floor"), dtype)
+        if rounding_mode == "trunc":
+            return finished(np.trunc(np.true_divide(a, b)), dtype)
+        return finished(_floor_quotient(a, b), dtype)
+
+
+def _integer_quotient(a: Any, b: Any, floor: bool) -> Any:
+    if not np.all(b):
+        from mortice.errors import DTypeError
+
+        raise DTypeError("ZeroDivisionError: integer division by zero in the divisor tensor.")
+    if a.dtype.kind == "b":
+        return a
+    q = np.floor_divide(a, b)
+    if not floor and a.dtype.kind == "i":
+        q = q + ((q < 0) & (q * b != a)).astype(a.dtype)
+    return q
+
+
+def _floor_quotient(a: Any, b: Any) -> Any:
+    """Exact floor by way of the remainder; a / b where b is 0 or the quotient is infinite."""
+    mod = np.fmod(a, b)
+    q = (a - mod) / b
+    q = np.where((mod != 0) & ((b < 0) != (mod < 0)), q - 1, q)
+    nearest = np.floor(q)
+    nearest = np.where(q - nearest > 0.5, nearest + 1, nearest)
+    nearest = np.where(q == 0, np.copysign(np.zeros((), q.dtype), a / b), nearest)
+    return np.where(b == 0, a / b, nearest).astype(a.dtype)
+
+
+def _checked_integers(function: Any) -> Any:
+    def apply(a: Any, b: Any) -> Any:
+        if a.dtype.kind in "iub" and not np.all(b):
+            from mortice.errors import DTypeError
+
+            raise DTypeError("ZeroDivisionError: the divisor tensor of integers holds 0.")
+        return function(a, b)
+
+    return apply
+
+
+def _remainder(a: Any, b: Any) -> Any:
+    """Sign of the divisor, as Python's %; inf divisors follow the C fmod rule."""
+    if a.dtype.kind in "iub":
+        return np.remainder(a, b)
+    r = np.fmod(a, b)
+    return np.where((r != 0) & ((b < 0) != (r < 0)), r + b, r).astype(a.dtype)
+
+
+# -- powers ----------------------------------------------------------------------------------------
+
+
+def power(self: Any, exponent: Any) -> Any:
+    t = getattr(self, "_t", None)
+    if t is not None and t.kind == FLOAT and t.itemsize > 2 and type(exponent) in (int, float):
+        a = self._a
+        with np.errstate(all="ignore"):
+            simple = _SIMPLE_POWERS.get(exponent)
+            if simple is not None:
+                return wrap(simple(a), t)
+            return wrap(np.power(a, number(exponent, a.dtype)), t)
+    dtype = result_type((self, exponent))
+    kind = compute_type(dtype)
+    with np.errstate(all="ignore"):
+        a, b = operand(self, kind), operand(exponent, kind)
+        if kind.kind in "iub":
+            return finished(_integer_power(a, b, exponent), dtype)
+        if kind.kind == "c":
+            return finished(_complex_power(a, b), dtype)
+        return finished(np.power(a, b), dtype)
+
+
+_SIMPLE_POWERS: dict[Any, Any] = {
+    0: np.ones_like,
+    1: np.copy,
+    2: np.square,
+    3: lambda a: a * a * a,
+    -1: np.reciprocal,
+    0.5: np.sqrt,
+    -0.5: lambda a: np.reciprocal(np.sqrt(a)),
+    -2: lambda a: np.reciprocal(a * a),
+}
+
+
+def _integer_power(a: Any, b: Any, exponent: Any) -> Any:
+    """Wrapping powers; a negative exponent leaves 1, -1 or 0, as PyTorch's tensors of exponents."""
+    if type(exponent) is int and exponent < 0:
+        raise TypeError("negative")
+    if a.dtype.kind == "b":
+        return a | ~b
+    if a.dtype.kind == "u":
+        return np.power(a, b)
+    r = np.power(a, np.maximum(b, 0))
+    odd = (b & 1) == 1
+    below = np.where(a == 1, 1, np.where(a == -1, np.where(odd, -1, 1), 0))
+    return np.where(b < 0, below, r).astype(a.dtype)
+
+
+def _complex_power(a: Any, b: Any) -> Any:
+    r = np.power(a, b)
+    return np.where(b == 0, a.dtype.type(1), r)
+
+
+# -- extrema and the rest ----------------------------------------------------------------------------
+
+
+def _copysign(a: Any, b: Any) -> Any:
+    return np.copysign(a, b)
+
+
+def _gcd(a: Any, b: Any) -> Any:
+    return np.gcd(a, b)
+
+
+def _heaviside(a: Any, b: Any) -> Any:
+    if a.dtype.kind == "f":
+        one, zero = a.dtype.type(1), a.dtype.type(0)
+        return np.where(a == 0, b, np.where(a > 0, one, zero))
+    return np.where(a == 0, b, (a > 0).astype(a.dtype))
+
+
+def _logaddexp(a: Any, b: Any) -> Any:
+    if a.dtype.kind == "c":
+        first = a.real >= b.real
+        high, low = np.where(first, a, b), np.where(first, b, a)
+        return high + np.log1p(np.exp(low - high))
+    return np.logaddexp(a, b)
+
+
+def _xlogy(a: Any, b: Any) -> Any:
+    r = np.where(a == 0, a.dtype.type(0), a * np.log(b))
+    return np.where(np.isnan(b), b, r)
+
+
+def _nextafter(self: Any, other: Any) -> Any:
+    dtype = result_type((self, other))
+    if dtype.kind != FLOAT:
+        raise TypeError("nextafter")
+    return finished(np.nextafter(operand(self, dtype.numpy), operand(other, dtype.numpy)), dtype)
+
+
+def _integer(function: Any) -> Kernel:
+    kernel = binary(function)
+
+    def checked(self: Any, other: Any) -> Any:
+        dtype = result_type((self, other))
+        if dtype.kind >= FLOAT or dtype is dtypes.bool_:
+            raise TypeError("integers")
+        return kernel(self, other)
+
+    return checked
+
+
+def _lcm(a: Any, b: Any) -> Any:
+    return np.abs(np.lcm(a, b))
 
 
 KERNELS: dict[str, Kernel] = {
     "add.Tensor": add,
+    "add_.Tensor": _sum_inplace("add_.Tensor", np.add, add),
+    "sub.Tensor": sub,
+    "sub_.Tensor": _sum_inplace("sub_.Tensor", np.subtract, sub),
+    "rsub.Tensor": rsub,
     "mul.Tensor": mul,
-    "relu": relu,
-    "threshold_backward": threshold_backward,
+    "mul_.Tensor": inplace("mul_.Tensor", np.multiply, mul),
+    "div.Tensor": div,
+    "div.Tensor_mode": div_mode,
+    "fmod.Tensor": binary(_checked_integers(np.fmod)),
+    "remainder.Tensor": binary(_checked_integers(_remainder)),
+    "pow.Tensor_Tensor": power,
+    "pow.Scalar": power,
+    "maximum": binary(np.maximum),
+    "minimum": binary(np.minimum),
+    "fmax": binary(np.fmax),
+    "fmin": binary(np.fmin),
+    "atan2": binary(np.arctan2, to_float=True),
+    "hypot": binary(np.hypot),
+    "copysign.Tensor": binary(_copysign, to_float=True),
+    "nextafter": _nextafter,
+    "gcd": _integer(_gcd),
+    "lcm": _integer(_lcm),
+    "heaviside": binary(_heaviside),
+    "logaddexp": binary(_logaddexp, to_float=True),
+    "logaddexp2": binary(np.logaddexp2, to_float=True),
+    "xlogy.Tensor": binary(_xlogy, to_float=True),
 }

@@ -15,6 +15,7 @@ from mortice._dispatch import keys as K
 from mortice._dispatch.bind import Misfit, bind
 from mortice._dispatch.operator import Operator, get, overloads
 from mortice._dispatch.state import GLOBAL, THREAD
+from mortice._types.promotion import NUMBERS, with_number
 
 
 class Packet:
@@ -66,10 +67,25 @@ def choose(
                 given = {k: v for k, v in kwargs.items() if k != "out"}
             if schema.positional <= start:
                 start = -1
-            return op, bind(schema, args, given, op.row.numbers, first_name, start)
+            values = bind(schema, args, given, op.row.numbers, first_name, start)
+            if op.row.numbers and type(values[0]) in NUMBERS:
+                values[0] = _as_tensor(values)
+            return op, values
         except Misfit as misfit:
             misfits.append((op, misfit))
     raise _no_overload(packet, args, kwargs, misfits)
+
+
+def _as_tensor(values: Sequence[Any]) -> Any:
+    """The number that stands first, as a 0-d tensor beside the first tensor among the others.
+
+    It has the dtype in which the two meet, so that it raises no more than a number does.
+    """
+    for other in values[1:]:
+        if hasattr(other, "_k"):
+            dtype = with_number(other._t, values[0])
+            return get("full")((), values[0], dtype, None, other.device, None)
+    return get("full")((), values[0], None, None, None, None)
 
 
 def _no_overload(

@@ -247,6 +247,10 @@ def _by_autograd(op: Operator, keys: int) -> Kernel | None:
         return getattr(row.derivatives_module(), row.derivative)(nxt, op)
     if row.body or row.kind == "composite":
         return None
+    if row.kind == "inplace" and row.functional:
+        made_from = get(row.functional).row
+        if made_from.body and not made_from.derivative:
+            return None  # written with copy_, which has the history
     from mortice._autograd.undifferentiable import wrap
 
     return wrap(op, op.lookup(rest))

@@ -130,6 +130,259 @@ def Tensor_op_add_(self, other, *, alpha=1, **kwargs):
         failed('add_.Tensor', error, (self, other, alpha,))
         raise
 
+_t_sub_Tensor = table('sub.Tensor')
+_p_sub = Packet("sub")
+def sub(input, other, *, alpha=1, out=None, **kwargs):
+    if kwargs or out is not None:
+        return slow(_p_sub, (input, other,), (), (('alpha', alpha, 1), ('out', out, None), ), kwargs)
+    try:
+        keys = input._k
+        if type(other) not in NUMBERS: keys |= other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_sub_Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_sub, (input, other,), (), (('alpha', alpha, 1), ('out', out, None), ), kwargs)
+    try:
+        return kernel(input, other, alpha)
+    except Exception as error:
+        failed('sub.Tensor', error, (input, other, alpha,))
+        raise
+
+_p_sub.public = sub
+_m_sub = Packet("sub", True)
+def Tensor_sub(self, other, *, alpha=1, **kwargs):
+    if kwargs:
+        return slow(_m_sub, (self, other,), (), (('alpha', alpha, 1), ), kwargs)
+    try:
+        keys = self._k
+        if type(other) not in NUMBERS: keys |= other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_sub_Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_sub, (self, other,), (), (('alpha', alpha, 1), ), kwargs)
+    try:
+        return kernel(self, other, alpha)
+    except Exception as error:
+        failed('sub.Tensor', error, (self, other, alpha,))
+        raise
+
+_m_sub.public = Tensor_sub
+def Tensor_op_sub(self, other, *, alpha=1, **kwargs):
+    if kwargs:
+        return call_operator(_m_sub, (self, other,), (), (('alpha', alpha, 1), ), kwargs)
+    try:
+        keys = self._k
+        if type(other) not in NUMBERS: keys |= other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_sub_Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return call_operator(_m_sub, (self, other,), (), (('alpha', alpha, 1), ), kwargs)
+    try:
+        return kernel(self, other, alpha)
+    except Exception as error:
+        failed('sub.Tensor', error, (self, other, alpha,))
+        raise
+
+_t_sub__Tensor = table('sub_.Tensor')
+_p_sub_ = Packet("sub_")
+def sub_(input, other, *, alpha=1, **kwargs):
+    if kwargs:
+        return slow(_p_sub_, (input, other,), (), (('alpha', alpha, 1), ), kwargs)
+    try:
+        keys = input._k
+        if type(other) not in NUMBERS: keys |= other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_sub__Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_sub_, (input, other,), (), (('alpha', alpha, 1), ), kwargs)
+    try:
+        return kernel(input, other, alpha)
+    except Exception as error:
+        failed('sub_.Tensor', error, (input, other, alpha,))
+        raise
+
+_p_sub_.public = sub_
+_m_sub_ = Packet("sub_", True)
+def Tensor_sub_(self, other, *, alpha=1, **kwargs):
+    if kwargs:
+        return slow(_m_sub_, (self, other,), (), (('alpha', alpha, 1), ), kwargs)
+    try:
+        keys = self._k
+        if type(other) not in NUMBERS: keys |= other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_sub__Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_sub_, (self, other,), (), (('alpha', alpha, 1), ), kwargs)
+    try:
+        return kernel(self, other, alpha)
+    except Exception as error:
+        failed('sub_.Tensor', error, (self, other, alpha,))
+        raise
+
+_m_sub_.public = Tensor_sub_
+def Tensor_op_sub_(self, other, *, alpha=1, **kwargs):
+    if kwargs:
+        return call_operator(_m_sub_, (self, other,), (), (('alpha', alpha, 1), ), kwargs)
+    try:
+        keys = self._k
+        if type(other) not in NUMBERS: keys |= other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_sub__Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return call_operator(_m_sub_, (self, other,), (), (('alpha', alpha, 1), ), kwargs)
+    try:
+        return kernel(self, other, alpha)
+    except Exception as error:
+        failed('sub_.Tensor', error, (self, other, alpha,))
+        raise
+
+_t_subtract_Tensor = table('subtract.Tensor')
+_p_subtract = Packet("subtract")
+def subtract(input, other, *, alpha=1, out=None, **kwargs):
+    if kwargs or out is not None:
+        return slow(_p_subtract, (input, other,), (), (('alpha', alpha, 1), ('out', out, None), ), kwargs)
+    try:
+        keys = input._k
+        if type(other) not in NUMBERS: keys |= other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_subtract_Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_subtract, (input, other,), (), (('alpha', alpha, 1), ('out', out, None), ), kwargs)
+    try:
+        return kernel(input, other, alpha)
+    except Exception as error:
+        failed('subtract.Tensor', error, (input, other, alpha,))
+        raise
+
+_p_subtract.public = subtract
+_m_subtract = Packet("subtract", True)
+def Tensor_subtract(self, other, *, alpha=1, **kwargs):
+    if kwargs:
+        return slow(_m_subtract, (self, other,), (), (('alpha', alpha, 1), ), kwargs)
+    try:
+        keys = self._k
+        if type(other) not in NUMBERS: keys |= other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_subtract_Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_subtract, (self, other,), (), (('alpha', alpha, 1), ), kwargs)
+    try:
+        return kernel(self, other, alpha)
+    except Exception as error:
+        failed('subtract.Tensor', error, (self, other, alpha,))
+        raise
+
+_m_subtract.public = Tensor_subtract
+_t_subtract__Tensor = table('subtract_.Tensor')
+_p_subtract_ = Packet("subtract_")
+def subtract_(input, other, *, alpha=1, **kwargs):
+    if kwargs:
+        return slow(_p_subtract_, (input, other,), (), (('alpha', alpha, 1), ), kwargs)
+    try:
+        keys = input._k
+        if type(other) not in NUMBERS: keys |= other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_subtract__Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_subtract_, (input, other,), (), (('alpha', alpha, 1), ), kwargs)
+    try:
+        return kernel(input, other, alpha)
+    except Exception as error:
+        failed('subtract_.Tensor', error, (input, other, alpha,))
+        raise
+
+_p_subtract_.public = subtract_
+_m_subtract_ = Packet("subtract_", True)
+def Tensor_subtract_(self, other, *, alpha=1, **kwargs):
+    if kwargs:
+        return slow(_m_subtract_, (self, other,), (), (('alpha', alpha, 1), ), kwargs)
+    try:
+        keys = self._k
+        if type(other) not in NUMBERS: keys |= other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_subtract__Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_subtract_, (self, other,), (), (('alpha', alpha, 1), ), kwargs)
+    try:
+        return kernel(self, other, alpha)
+    except Exception as error:
+        failed('subtract_.Tensor', error, (self, other, alpha,))
+        raise
+
+_m_subtract_.public = Tensor_subtract_
+_t_rsub_Tensor = table('rsub.Tensor')
+_p_rsub = Packet("rsub")
+def rsub(input, other, *, alpha=1, **kwargs):
+    if kwargs:
+        return slow(_p_rsub, (input, other,), (), (('alpha', alpha, 1), ), kwargs)
+    try:
+        keys = input._k
+        if type(other) not in NUMBERS: keys |= other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_rsub_Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_rsub, (input, other,), (), (('alpha', alpha, 1), ), kwargs)
+    try:
+        return kernel(input, other, alpha)
+    except Exception as error:
+        failed('rsub.Tensor', error, (input, other, alpha,))
+        raise
+
+_p_rsub.public = rsub
+_m_rsub = Packet("rsub", True)
+def Tensor_rsub(self, other, *, alpha=1, **kwargs):
+    if kwargs:
+        return slow(_m_rsub, (self, other,), (), (('alpha', alpha, 1), ), kwargs)
+    try:
+        keys = self._k
+        if type(other) not in NUMBERS: keys |= other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_rsub_Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_rsub, (self, other,), (), (('alpha', alpha, 1), ), kwargs)
+    try:
+        return kernel(self, other, alpha)
+    except Exception as error:
+        failed('rsub.Tensor', error, (self, other, alpha,))
+        raise
+
+_m_rsub.public = Tensor_rsub
 _t_mul_Tensor = table('mul.Tensor')
 _p_mul = Packet("mul")
 def mul(input, other, *, out=None, **kwargs):
@@ -254,87 +507,1891 @@ def Tensor_op_mul_(self, other, **kwargs):
         failed('mul_.Tensor', error, (self, other,))
         raise
 
-_t_relu = table('relu')
-_p_relu = Packet("relu")
-def relu(input, *, out=None, **kwargs):
+_t_multiply_Tensor = table('multiply.Tensor')
+_p_multiply = Packet("multiply")
+def multiply(input, other, *, out=None, **kwargs):
     if kwargs or out is not None:
-        return slow(_p_relu, (input,), (), (('out', out, None), ), kwargs)
+        return slow(_p_multiply, (input, other,), (), (('out', out, None), ), kwargs)
     try:
         keys = input._k
+        if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
             keys = adjust(keys)
-        kernel = _t_relu[keys]
+        kernel = _t_multiply_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
     if kernel is None:
-        return slow(_p_relu, (input,), (), (('out', out, None), ), kwargs)
+        return slow(_p_multiply, (input, other,), (), (('out', out, None), ), kwargs)
     try:
-        return kernel(input)
+        return kernel(input, other)
     except Exception as error:
-        failed('relu', error, (input,))
+        failed('multiply.Tensor', error, (input, other,))
         raise
 
-_p_relu.public = relu
-_m_relu = Packet("relu", True)
-def Tensor_relu(self, **kwargs):
+_p_multiply.public = multiply
+_m_multiply = Packet("multiply", True)
+def Tensor_multiply(self, other, **kwargs):
     if kwargs:
-        return slow(_m_relu, (self,), (), (), kwargs)
+        return slow(_m_multiply, (self, other,), (), (), kwargs)
     try:
         keys = self._k
+        if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
             keys = adjust(keys)
-        kernel = _t_relu[keys]
+        kernel = _t_multiply_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
     if kernel is None:
-        return slow(_m_relu, (self,), (), (), kwargs)
+        return slow(_m_multiply, (self, other,), (), (), kwargs)
     try:
-        return kernel(self)
+        return kernel(self, other)
     except Exception as error:
-        failed('relu', error, (self,))
+        failed('multiply.Tensor', error, (self, other,))
         raise
 
-_m_relu.public = Tensor_relu
-_t_relu_ = table('relu_')
-_p_relu_ = Packet("relu_")
-def relu_(input, **kwargs):
+_m_multiply.public = Tensor_multiply
+_t_multiply__Tensor = table('multiply_.Tensor')
+_p_multiply_ = Packet("multiply_")
+def multiply_(input, other, **kwargs):
     if kwargs:
-        return slow(_p_relu_, (input,), (), (), kwargs)
+        return slow(_p_multiply_, (input, other,), (), (), kwargs)
     try:
         keys = input._k
+        if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
             keys = adjust(keys)
-        kernel = _t_relu_[keys]
+        kernel = _t_multiply__Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
     if kernel is None:
-        return slow(_p_relu_, (input,), (), (), kwargs)
+        return slow(_p_multiply_, (input, other,), (), (), kwargs)
     try:
-        return kernel(input)
+        return kernel(input, other)
     except Exception as error:
-        failed('relu_', error, (input,))
+        failed('multiply_.Tensor', error, (input, other,))
         raise
 
-_p_relu_.public = relu_
-_m_relu_ = Packet("relu_", True)
-def Tensor_relu_(self, **kwargs):
+_p_multiply_.public = multiply_
+_m_multiply_ = Packet("multiply_", True)
+def Tensor_multiply_(self, other, **kwargs):
     if kwargs:
-        return slow(_m_relu_, (self,), (), (), kwargs)
+        return slow(_m_multiply_, (self, other,), (), (), kwargs)
     try:
         keys = self._k
+        if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
             keys = adjust(keys)
-        kernel = _t_relu_[keys]
+        kernel = _t_multiply__Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
     if kernel is None:
-        return slow(_m_relu_, (self,), (), (), kwargs)
+        return slow(_m_multiply_, (self, other,), (), (), kwargs)
     try:
-        return kernel(self)
+        return kernel(self, other)
     except Exception as error:
-        failed('relu_', error, (self,))
+        failed('multiply_.Tensor', error, (self, other,))
         raise
 
-_m_relu_.public = Tensor_relu_
-FUNCTIONS = {"add": add, "add_": add_, "mul": mul, "mul_": mul_, "relu": relu, "relu_": relu_}
-METHODS = {"add": Tensor_add, "__add__": Tensor_op_add, "__radd__": Tensor_op_add, "add_": Tensor_add_, "__iadd__": Tensor_op_add_, "mul": Tensor_mul, "__mul__": Tensor_op_mul, "__rmul__": Tensor_op_mul, "mul_": Tensor_mul_, "__imul__": Tensor_op_mul_, "relu": Tensor_relu, "relu_": Tensor_relu_}
+_m_multiply_.public = Tensor_multiply_
+_t_div_Tensor = table('div.Tensor')
+_p_div = Packet("div")
+def div(input, other, *, out=None, **kwargs):
+    if kwargs or out is not None:
+        return slow(_p_div, (input, other,), (), (('out', out, None), ), kwargs)
+    try:
+        keys = input._k
+        if type(other) not in NUMBERS: keys |= other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_div_Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_div, (input, other,), (), (('out', out, None), ), kwargs)
+    try:
+        return kernel(input, other)
+    except Exception as error:
+        failed('div.Tensor', error, (input, other,))
+        raise
+
+_p_div.public = div
+_m_div = Packet("div", True)
+def Tensor_div(self, other, **kwargs):
+    if kwargs:
+        return slow(_m_div, (self, other,), (), (), kwargs)
+    try:
+        keys = self._k
+        if type(other) not in NUMBERS: keys |= other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_div_Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_div, (self, other,), (), (), kwargs)
+    try:
+        return kernel(self, other)
+    except Exception as error:
+        failed('div.Tensor', error, (self, other,))
+        raise
+
+_m_div.public = Tensor_div
+def Tensor_op_div(self, other, **kwargs):
+    if kwargs:
+        return call_operator(_m_div, (self, other,), (), (), kwargs)
+    try:
+        keys = self._k
+        if type(other) not in NUMBERS: keys |= other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_div_Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return call_operator(_m_div, (self, other,), (), (), kwargs)
+    try:
+        return kernel(self, other)
+    except Exception as error:
+        failed('div.Tensor', error, (self, other,))
+        raise
+
+_t_div__Tensor = table('div_.Tensor')
+_p_div_ = Packet("div_")
+def div_(input, other, **kwargs):
+    if kwargs:
+        return slow(_p_div_, (input, other,), (), (), kwargs)
+    try:
+        keys = input._k
+        if type(other) not in NUMBERS: keys |= other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_div__Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_div_, (input, other,), (), (), kwargs)
+    try:
+        return kernel(input, other)
+    except Exception as error:
+        failed('div_.Tensor', error, (input, other,))
+        raise
+
+_p_div_.public = div_
+_m_div_ = Packet("div_", True)
+def Tensor_div_(self, other, **kwargs):
+    if kwargs:
+        return slow(_m_div_, (self, other,), (), (), kwargs)
+    try:
+        keys = self._k
+        if type(other) not in NUMBERS: keys |= other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_div__Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_div_, (self, other,), (), (), kwargs)
+    try:
+        return kernel(self, other)
+    except Exception as error:
+        failed('div_.Tensor', error, (self, other,))
+        raise
+
+_m_div_.public = Tensor_div_
+def Tensor_op_div_(self, other, **kwargs):
+    if kwargs:
+        return call_operator(_m_div_, (self, other,), (), (), kwargs)
+    try:
+        keys = self._k
+        if type(other) not in NUMBERS: keys |= other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_div__Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return call_operator(_m_div_, (self, other,), (), (), kwargs)
+    try:
+        return kernel(self, other)
+    except Exception as error:
+        failed('div_.Tensor', error, (self, other,))
+        raise
+
+_t_divide_Tensor = table('divide.Tensor')
+_p_divide = Packet("divide")
+def divide(input, other, *, out=None, **kwargs):
+    if kwargs or out is not None:
+        return slow(_p_divide, (input, other,), (), (('out', out, None), ), kwargs)
+    try:
+        keys = input._k
+        if type(other) not in NUMBERS: keys |= other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_divide_Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_divide, (input, other,), (), (('out', out, None), ), kwargs)
+    try:
+        return kernel(input, other)
+    except Exception as error:
+        failed('divide.Tensor', error, (input, other,))
+        raise
+
+_p_divide.public = divide
+_m_divide = Packet("divide", True)
+def Tensor_divide(self, other, **kwargs):
+    if kwargs:
+        return slow(_m_divide, (self, other,), (), (), kwargs)
+    try:
+        keys = self._k
+        if type(other) not in NUMBERS: keys |= other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_divide_Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_divide, (self, other,), (), (), kwargs)
+    try:
+        return kernel(self, other)
+    except Exception as error:
+        failed('divide.Tensor', error, (self, other,))
+        raise
+
+_m_divide.public = Tensor_divide
+_t_divide__Tensor = table('divide_.Tensor')
+_p_divide_ = Packet("divide_")
+def divide_(input, other, **kwargs):
+    if kwargs:
+        return slow(_p_divide_, (input, other,), (), (), kwargs)
+    try:
+        keys = input._k
+        if type(other) not in NUMBERS: keys |= other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_divide__Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_divide_, (input, other,), (), (), kwargs)
+    try:
+        return kernel(input, other)
+    except Exception as error:
+        failed('divide_.Tensor', error, (input, other,))
+        raise
+
+_p_divide_.public = divide_
+_m_divide_ = Packet("divide_", True)
+def Tensor_divide_(self, other, **kwargs):
+    if kwargs:
+        return slow(_m_divide_, (self, other,), (), (), kwargs)
+    try:
+        keys = self._k
+        if type(other) not in NUMBERS: keys |= other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_divide__Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_divide_, (self, other,), (), (), kwargs)
+    try:
+        return kernel(self, other)
+    except Exception as error:
+        failed('divide_.Tensor', error, (self, other,))
+        raise
+
+_m_divide_.public = Tensor_divide_
+_t_true_divide_Tensor = table('true_divide.Tensor')
+_p_true_divide = Packet("true_divide")
+def true_divide(input, other, *, out=None, **kwargs):
+    if kwargs or out is not None:
+        return slow(_p_true_divide, (input, other,), (), (('out', out, None), ), kwargs)
+    try:
+        keys = input._k
+        if type(other) not in NUMBERS: keys |= other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_true_divide_Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_true_divide, (input, other,), (), (('out', out, None), ), kwargs)
+    try:
+        return kernel(input, other)
+    except Exception as error:
+        failed('true_divide.Tensor', error, (input, other,))
+        raise
+
+_p_true_divide.public = true_divide
+_m_true_divide = Packet("true_divide", True)
+def Tensor_true_divide(self, other, **kwargs):
+    if kwargs:
+        return slow(_m_true_divide, (self, other,), (), (), kwargs)
+    try:
+        keys = self._k
+        if type(other) not in NUMBERS: keys |= other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_true_divide_Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_true_divide, (self, other,), (), (), kwargs)
+    try:
+        return kernel(self, other)
+    except Exception as error:
+        failed('true_divide.Tensor', error, (self, other,))
+        raise
+
+_m_true_divide.public = Tensor_true_divide
+_t_true_divide__Tensor = table('true_divide_.Tensor')
+_p_true_divide_ = Packet("true_divide_")
+def true_divide_(input, other, **kwargs):
+    if kwargs:
+        return slow(_p_true_divide_, (input, other,), (), (), kwargs)
+    try:
+        keys = input._k
+        if type(other) not in NUMBERS: keys |= other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_true_divide__Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_true_divide_, (input, other,), (), (), kwargs)
+    try:
+        return kernel(input, other)
+    except Exception as error:
+        failed('true_divide_.Tensor', error, (input, other,))
+        raise
+
+_p_true_divide_.public = true_divide_
+_m_true_divide_ = Packet("true_divide_", True)
+def Tensor_true_divide_(self, other, **kwargs):
+    if kwargs:
+        return slow(_m_true_divide_, (self, other,), (), (), kwargs)
+    try:
+        keys = self._k
+        if type(other) not in NUMBERS: keys |= other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_true_divide__Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_true_divide_, (self, other,), (), (), kwargs)
+    try:
+        return kernel(self, other)
+    except Exception as error:
+        failed('true_divide_.Tensor', error, (self, other,))
+        raise
+
+_m_true_divide_.public = Tensor_true_divide_
+_t_floor_divide = table('floor_divide')
+_p_floor_divide = Packet("floor_divide")
+def floor_divide(input, other, *, out=None, **kwargs):
+    if kwargs or out is not None:
+        return slow(_p_floor_divide, (input, other,), (), (('out', out, None), ), kwargs)
+    try:
+        keys = input._k
+        if type(other) not in NUMBERS: keys |= other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_floor_divide[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_floor_divide, (input, other,), (), (('out', out, None), ), kwargs)
+    try:
+        return kernel(input, other)
+    except Exception as error:
+        failed('floor_divide', error, (input, other,))
+        raise
+
+_p_floor_divide.public = floor_divide
+_m_floor_divide = Packet("floor_divide", True)
+def Tensor_floor_divide(self, other, **kwargs):
+    if kwargs:
+        return slow(_m_floor_divide, (self, other,), (), (), kwargs)
+    try:
+        keys = self._k
+        if type(other) not in NUMBERS: keys |= other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_floor_divide[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_floor_divide, (self, other,), (), (), kwargs)
+    try:
+        return kernel(self, other)
+    except Exception as error:
+        failed('floor_divide', error, (self, other,))
+        raise
+
+_m_floor_divide.public = Tensor_floor_divide
+_t_floor_divide_ = table('floor_divide_')
+_p_floor_divide_ = Packet("floor_divide_")
+def floor_divide_(input, other, **kwargs):
+    if kwargs:
+        return slow(_p_floor_divide_, (input, other,), (), (), kwargs)
+    try:
+        keys = input._k
+        if type(other) not in NUMBERS: keys |= other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_floor_divide_[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_floor_divide_, (input, other,), (), (), kwargs)
+    try:
+        return kernel(input, other)
+    except Exception as error:
+        failed('floor_divide_', error, (input, other,))
+        raise
+
+_p_floor_divide_.public = floor_divide_
+_m_floor_divide_ = Packet("floor_divide_", True)
+def Tensor_floor_divide_(self, other, **kwargs):
+    if kwargs:
+        return slow(_m_floor_divide_, (self, other,), (), (), kwargs)
+    try:
+        keys = self._k
+        if type(other) not in NUMBERS: keys |= other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_floor_divide_[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_floor_divide_, (self, other,), (), (), kwargs)
+    try:
+        return kernel(self, other)
+    except Exception as error:
+        failed('floor_divide_', error, (self, other,))
+        raise
+
+_m_floor_divide_.public = Tensor_floor_divide_
+_t_fmod_Tensor = table('fmod.Tensor')
+_p_fmod = Packet("fmod")
+def fmod(input, other, *, out=None, **kwargs):
+    if kwargs or out is not None:
+        return slow(_p_fmod, (input, other,), (), (('out', out, None), ), kwargs)
+    try:
+        keys = input._k
+        if type(other) not in NUMBERS: keys |= other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_fmod_Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_fmod, (input, other,), (), (('out', out, None), ), kwargs)
+    try:
+        return kernel(input, other)
+    except Exception as error:
+        failed('fmod.Tensor', error, (input, other,))
+        raise
+
+_p_fmod.public = fmod
+_m_fmod = Packet("fmod", True)
+def Tensor_fmod(self, other, **kwargs):
+    if kwargs:
+        return slow(_m_fmod, (self, other,), (), (), kwargs)
+    try:
+        keys = self._k
+        if type(other) not in NUMBERS: keys |= other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_fmod_Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_fmod, (self, other,), (), (), kwargs)
+    try:
+        return kernel(self, other)
+    except Exception as error:
+        failed('fmod.Tensor', error, (self, other,))
+        raise
+
+_m_fmod.public = Tensor_fmod
+_t_fmod__Tensor = table('fmod_.Tensor')
+_p_fmod_ = Packet("fmod_")
+def fmod_(input, other, **kwargs):
+    if kwargs:
+        return slow(_p_fmod_, (input, other,), (), (), kwargs)
+    try:
+        keys = input._k
+        if type(other) not in NUMBERS: keys |= other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_fmod__Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_fmod_, (input, other,), (), (), kwargs)
+    try:
+        return kernel(input, other)
+    except Exception as error:
+        failed('fmod_.Tensor', error, (input, other,))
+        raise
+
+_p_fmod_.public = fmod_
+_m_fmod_ = Packet("fmod_", True)
+def Tensor_fmod_(self, other, **kwargs):
+    if kwargs:
+        return slow(_m_fmod_, (self, other,), (), (), kwargs)
+    try:
+        keys = self._k
+        if type(other) not in NUMBERS: keys |= other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_fmod__Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_fmod_, (self, other,), (), (), kwargs)
+    try:
+        return kernel(self, other)
+    except Exception as error:
+        failed('fmod_.Tensor', error, (self, other,))
+        raise
+
+_m_fmod_.public = Tensor_fmod_
+_t_remainder_Tensor = table('remainder.Tensor')
+_p_remainder = Packet("remainder")
+def remainder(input, other, *, out=None, **kwargs):
+    if kwargs or out is not None:
+        return slow(_p_remainder, (input, other,), (), (('out', out, None), ), kwargs)
+    try:
+        keys = input._k
+        if type(other) not in NUMBERS: keys |= other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_remainder_Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_remainder, (input, other,), (), (('out', out, None), ), kwargs)
+    try:
+        return kernel(input, other)
+    except Exception as error:
+        failed('remainder.Tensor', error, (input, other,))
+        raise
+
+_p_remainder.public = remainder
+_m_remainder = Packet("remainder", True)
+def Tensor_remainder(self, other, **kwargs):
+    if kwargs:
+        return slow(_m_remainder, (self, other,), (), (), kwargs)
+    try:
+        keys = self._k
+        if type(other) not in NUMBERS: keys |= other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_remainder_Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_remainder, (self, other,), (), (), kwargs)
+    try:
+        return kernel(self, other)
+    except Exception as error:
+        failed('remainder.Tensor', error, (self, other,))
+        raise
+
+_m_remainder.public = Tensor_remainder
+_t_remainder__Tensor = table('remainder_.Tensor')
+_p_remainder_ = Packet("remainder_")
+def remainder_(input, other, **kwargs):
+    if kwargs:
+        return slow(_p_remainder_, (input, other,), (), (), kwargs)
+    try:
+        keys = input._k
+        if type(other) not in NUMBERS: keys |= other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_remainder__Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_remainder_, (input, other,), (), (), kwargs)
+    try:
+        return kernel(input, other)
+    except Exception as error:
+        failed('remainder_.Tensor', error, (input, other,))
+        raise
+
+_p_remainder_.public = remainder_
+_m_remainder_ = Packet("remainder_", True)
+def Tensor_remainder_(self, other, **kwargs):
+    if kwargs:
+        return slow(_m_remainder_, (self, other,), (), (), kwargs)
+    try:
+        keys = self._k
+        if type(other) not in NUMBERS: keys |= other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_remainder__Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_remainder_, (self, other,), (), (), kwargs)
+    try:
+        return kernel(self, other)
+    except Exception as error:
+        failed('remainder_.Tensor', error, (self, other,))
+        raise
+
+_m_remainder_.public = Tensor_remainder_
+_t_pow_Tensor_Tensor = table('pow.Tensor_Tensor')
+_p_pow = Packet("pow")
+def pow(input, exponent, *, out=None, **kwargs):
+    if kwargs or out is not None:
+        return slow(_p_pow, (input, exponent,), (), (('out', out, None), ), kwargs)
+    try:
+        keys = input._k
+        if type(exponent) not in NUMBERS: keys |= exponent._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_pow_Tensor_Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_pow, (input, exponent,), (), (('out', out, None), ), kwargs)
+    try:
+        return kernel(input, exponent)
+    except Exception as error:
+        failed('pow.Tensor_Tensor', error, (input, exponent,))
+        raise
+
+_p_pow.public = pow
+_m_pow = Packet("pow", True)
+def Tensor_pow(self, exponent, **kwargs):
+    if kwargs:
+        return slow(_m_pow, (self, exponent,), (), (), kwargs)
+    try:
+        keys = self._k
+        if type(exponent) not in NUMBERS: keys |= exponent._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_pow_Tensor_Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_pow, (self, exponent,), (), (), kwargs)
+    try:
+        return kernel(self, exponent)
+    except Exception as error:
+        failed('pow.Tensor_Tensor', error, (self, exponent,))
+        raise
+
+_m_pow.public = Tensor_pow
+_t_pow__Tensor_Tensor = table('pow_.Tensor_Tensor')
+_p_pow_ = Packet("pow_")
+def pow_(input, exponent, **kwargs):
+    if kwargs:
+        return slow(_p_pow_, (input, exponent,), (), (), kwargs)
+    try:
+        keys = input._k
+        if type(exponent) not in NUMBERS: keys |= exponent._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_pow__Tensor_Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_pow_, (input, exponent,), (), (), kwargs)
+    try:
+        return kernel(input, exponent)
+    except Exception as error:
+        failed('pow_.Tensor_Tensor', error, (input, exponent,))
+        raise
+
+_p_pow_.public = pow_
+_m_pow_ = Packet("pow_", True)
+def Tensor_pow_(self, exponent, **kwargs):
+    if kwargs:
+        return slow(_m_pow_, (self, exponent,), (), (), kwargs)
+    try:
+        keys = self._k
+        if type(exponent) not in NUMBERS: keys |= exponent._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_pow__Tensor_Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_pow_, (self, exponent,), (), (), kwargs)
+    try:
+        return kernel(self, exponent)
+    except Exception as error:
+        failed('pow_.Tensor_Tensor', error, (self, exponent,))
+        raise
+
+_m_pow_.public = Tensor_pow_
+_t_float_power_Tensor_Tensor = table('float_power.Tensor_Tensor')
+_p_float_power = Packet("float_power")
+def float_power(input, exponent, *, out=None, **kwargs):
+    if kwargs or out is not None:
+        return slow(_p_float_power, (input, exponent,), (), (('out', out, None), ), kwargs)
+    try:
+        keys = input._k
+        if type(exponent) not in NUMBERS: keys |= exponent._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_float_power_Tensor_Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_float_power, (input, exponent,), (), (('out', out, None), ), kwargs)
+    try:
+        return kernel(input, exponent)
+    except Exception as error:
+        failed('float_power.Tensor_Tensor', error, (input, exponent,))
+        raise
+
+_p_float_power.public = float_power
+_m_float_power = Packet("float_power", True)
+def Tensor_float_power(self, exponent, **kwargs):
+    if kwargs:
+        return slow(_m_float_power, (self, exponent,), (), (), kwargs)
+    try:
+        keys = self._k
+        if type(exponent) not in NUMBERS: keys |= exponent._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_float_power_Tensor_Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_float_power, (self, exponent,), (), (), kwargs)
+    try:
+        return kernel(self, exponent)
+    except Exception as error:
+        failed('float_power.Tensor_Tensor', error, (self, exponent,))
+        raise
+
+_m_float_power.public = Tensor_float_power
+_t_float_power__Tensor_Tensor = table('float_power_.Tensor_Tensor')
+_p_float_power_ = Packet("float_power_")
+def float_power_(input, exponent, **kwargs):
+    if kwargs:
+        return slow(_p_float_power_, (input, exponent,), (), (), kwargs)
+    try:
+        keys = input._k
+        if type(exponent) not in NUMBERS: keys |= exponent._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_float_power__Tensor_Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_float_power_, (input, exponent,), (), (), kwargs)
+    try:
+        return kernel(input, exponent)
+    except Exception as error:
+        failed('float_power_.Tensor_Tensor', error, (input, exponent,))
+        raise
+
+_p_float_power_.public = float_power_
+_m_float_power_ = Packet("float_power_", True)
+def Tensor_float_power_(self, exponent, **kwargs):
+    if kwargs:
+        return slow(_m_float_power_, (self, exponent,), (), (), kwargs)
+    try:
+        keys = self._k
+        if type(exponent) not in NUMBERS: keys |= exponent._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_float_power__Tensor_Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_float_power_, (self, exponent,), (), (), kwargs)
+    try:
+        return kernel(self, exponent)
+    except Exception as error:
+        failed('float_power_.Tensor_Tensor', error, (self, exponent,))
+        raise
+
+_m_float_power_.public = Tensor_float_power_
+_t_maximum = table('maximum')
+_p_maximum = Packet("maximum")
+def maximum(input, other, *, out=None, **kwargs):
+    if kwargs or out is not None:
+        return slow(_p_maximum, (input, other,), (), (('out', out, None), ), kwargs)
+    try:
+        keys = input._k | other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_maximum[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_maximum, (input, other,), (), (('out', out, None), ), kwargs)
+    try:
+        return kernel(input, other)
+    except Exception as error:
+        failed('maximum', error, (input, other,))
+        raise
+
+_p_maximum.public = maximum
+_m_maximum = Packet("maximum", True)
+def Tensor_maximum(self, other, **kwargs):
+    if kwargs:
+        return slow(_m_maximum, (self, other,), (), (), kwargs)
+    try:
+        keys = self._k | other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_maximum[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_maximum, (self, other,), (), (), kwargs)
+    try:
+        return kernel(self, other)
+    except Exception as error:
+        failed('maximum', error, (self, other,))
+        raise
+
+_m_maximum.public = Tensor_maximum
+_t_minimum = table('minimum')
+_p_minimum = Packet("minimum")
+def minimum(input, other, *, out=None, **kwargs):
+    if kwargs or out is not None:
+        return slow(_p_minimum, (input, other,), (), (('out', out, None), ), kwargs)
+    try:
+        keys = input._k | other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_minimum[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_minimum, (input, other,), (), (('out', out, None), ), kwargs)
+    try:
+        return kernel(input, other)
+    except Exception as error:
+        failed('minimum', error, (input, other,))
+        raise
+
+_p_minimum.public = minimum
+_m_minimum = Packet("minimum", True)
+def Tensor_minimum(self, other, **kwargs):
+    if kwargs:
+        return slow(_m_minimum, (self, other,), (), (), kwargs)
+    try:
+        keys = self._k | other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_minimum[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_minimum, (self, other,), (), (), kwargs)
+    try:
+        return kernel(self, other)
+    except Exception as error:
+        failed('minimum', error, (self, other,))
+        raise
+
+_m_minimum.public = Tensor_minimum
+_t_fmax = table('fmax')
+_p_fmax = Packet("fmax")
+def fmax(input, other, *, out=None, **kwargs):
+    if kwargs or out is not None:
+        return slow(_p_fmax, (input, other,), (), (('out', out, None), ), kwargs)
+    try:
+        keys = input._k | other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_fmax[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_fmax, (input, other,), (), (('out', out, None), ), kwargs)
+    try:
+        return kernel(input, other)
+    except Exception as error:
+        failed('fmax', error, (input, other,))
+        raise
+
+_p_fmax.public = fmax
+_m_fmax = Packet("fmax", True)
+def Tensor_fmax(self, other, **kwargs):
+    if kwargs:
+        return slow(_m_fmax, (self, other,), (), (), kwargs)
+    try:
+        keys = self._k | other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_fmax[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_fmax, (self, other,), (), (), kwargs)
+    try:
+        return kernel(self, other)
+    except Exception as error:
+        failed('fmax', error, (self, other,))
+        raise
+
+_m_fmax.public = Tensor_fmax
+_t_fmin = table('fmin')
+_p_fmin = Packet("fmin")
+def fmin(input, other, *, out=None, **kwargs):
+    if kwargs or out is not None:
+        return slow(_p_fmin, (input, other,), (), (('out', out, None), ), kwargs)
+    try:
+        keys = input._k | other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_fmin[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_fmin, (input, other,), (), (('out', out, None), ), kwargs)
+    try:
+        return kernel(input, other)
+    except Exception as error:
+        failed('fmin', error, (input, other,))
+        raise
+
+_p_fmin.public = fmin
+_m_fmin = Packet("fmin", True)
+def Tensor_fmin(self, other, **kwargs):
+    if kwargs:
+        return slow(_m_fmin, (self, other,), (), (), kwargs)
+    try:
+        keys = self._k | other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_fmin[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_fmin, (self, other,), (), (), kwargs)
+    try:
+        return kernel(self, other)
+    except Exception as error:
+        failed('fmin', error, (self, other,))
+        raise
+
+_m_fmin.public = Tensor_fmin
+_t_atan2 = table('atan2')
+_p_atan2 = Packet("atan2")
+def atan2(input, other, *, out=None, **kwargs):
+    if kwargs or out is not None:
+        return slow(_p_atan2, (input, other,), (), (('out', out, None), ), kwargs)
+    try:
+        keys = input._k | other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_atan2[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_atan2, (input, other,), (), (('out', out, None), ), kwargs)
+    try:
+        return kernel(input, other)
+    except Exception as error:
+        failed('atan2', error, (input, other,))
+        raise
+
+_p_atan2.public = atan2
+_m_atan2 = Packet("atan2", True)
+def Tensor_atan2(self, other, **kwargs):
+    if kwargs:
+        return slow(_m_atan2, (self, other,), (), (), kwargs)
+    try:
+        keys = self._k | other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_atan2[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_atan2, (self, other,), (), (), kwargs)
+    try:
+        return kernel(self, other)
+    except Exception as error:
+        failed('atan2', error, (self, other,))
+        raise
+
+_m_atan2.public = Tensor_atan2
+_t_atan2_ = table('atan2_')
+_p_atan2_ = Packet("atan2_")
+def atan2_(input, other, **kwargs):
+    if kwargs:
+        return slow(_p_atan2_, (input, other,), (), (), kwargs)
+    try:
+        keys = input._k | other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_atan2_[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_atan2_, (input, other,), (), (), kwargs)
+    try:
+        return kernel(input, other)
+    except Exception as error:
+        failed('atan2_', error, (input, other,))
+        raise
+
+_p_atan2_.public = atan2_
+_m_atan2_ = Packet("atan2_", True)
+def Tensor_atan2_(self, other, **kwargs):
+    if kwargs:
+        return slow(_m_atan2_, (self, other,), (), (), kwargs)
+    try:
+        keys = self._k | other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_atan2_[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_atan2_, (self, other,), (), (), kwargs)
+    try:
+        return kernel(self, other)
+    except Exception as error:
+        failed('atan2_', error, (self, other,))
+        raise
+
+_m_atan2_.public = Tensor_atan2_
+_t_arctan2 = table('arctan2')
+_p_arctan2 = Packet("arctan2")
+def arctan2(input, other, *, out=None, **kwargs):
+    if kwargs or out is not None:
+        return slow(_p_arctan2, (input, other,), (), (('out', out, None), ), kwargs)
+    try:
+        keys = input._k | other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_arctan2[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_arctan2, (input, other,), (), (('out', out, None), ), kwargs)
+    try:
+        return kernel(input, other)
+    except Exception as error:
+        failed('arctan2', error, (input, other,))
+        raise
+
+_p_arctan2.public = arctan2
+_m_arctan2 = Packet("arctan2", True)
+def Tensor_arctan2(self, other, **kwargs):
+    if kwargs:
+        return slow(_m_arctan2, (self, other,), (), (), kwargs)
+    try:
+        keys = self._k | other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_arctan2[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_arctan2, (self, other,), (), (), kwargs)
+    try:
+        return kernel(self, other)
+    except Exception as error:
+        failed('arctan2', error, (self, other,))
+        raise
+
+_m_arctan2.public = Tensor_arctan2
+_t_arctan2_ = table('arctan2_')
+_p_arctan2_ = Packet("arctan2_")
+def arctan2_(input, other, **kwargs):
+    if kwargs:
+        return slow(_p_arctan2_, (input, other,), (), (), kwargs)
+    try:
+        keys = input._k | other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_arctan2_[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_arctan2_, (input, other,), (), (), kwargs)
+    try:
+        return kernel(input, other)
+    except Exception as error:
+        failed('arctan2_', error, (input, other,))
+        raise
+
+_p_arctan2_.public = arctan2_
+_m_arctan2_ = Packet("arctan2_", True)
+def Tensor_arctan2_(self, other, **kwargs):
+    if kwargs:
+        return slow(_m_arctan2_, (self, other,), (), (), kwargs)
+    try:
+        keys = self._k | other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_arctan2_[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_arctan2_, (self, other,), (), (), kwargs)
+    try:
+        return kernel(self, other)
+    except Exception as error:
+        failed('arctan2_', error, (self, other,))
+        raise
+
+_m_arctan2_.public = Tensor_arctan2_
+_t_hypot = table('hypot')
+_p_hypot = Packet("hypot")
+def hypot(input, other, *, out=None, **kwargs):
+    if kwargs or out is not None:
+        return slow(_p_hypot, (input, other,), (), (('out', out, None), ), kwargs)
+    try:
+        keys = input._k | other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_hypot[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_hypot, (input, other,), (), (('out', out, None), ), kwargs)
+    try:
+        return kernel(input, other)
+    except Exception as error:
+        failed('hypot', error, (input, other,))
+        raise
+
+_p_hypot.public = hypot
+_m_hypot = Packet("hypot", True)
+def Tensor_hypot(self, other, **kwargs):
+    if kwargs:
+        return slow(_m_hypot, (self, other,), (), (), kwargs)
+    try:
+        keys = self._k | other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_hypot[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_hypot, (self, other,), (), (), kwargs)
+    try:
+        return kernel(self, other)
+    except Exception as error:
+        failed('hypot', error, (self, other,))
+        raise
+
+_m_hypot.public = Tensor_hypot
+_t_hypot_ = table('hypot_')
+_p_hypot_ = Packet("hypot_")
+def hypot_(input, other, **kwargs):
+    if kwargs:
+        return slow(_p_hypot_, (input, other,), (), (), kwargs)
+    try:
+        keys = input._k | other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_hypot_[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_hypot_, (input, other,), (), (), kwargs)
+    try:
+        return kernel(input, other)
+    except Exception as error:
+        failed('hypot_', error, (input, other,))
+        raise
+
+_p_hypot_.public = hypot_
+_m_hypot_ = Packet("hypot_", True)
+def Tensor_hypot_(self, other, **kwargs):
+    if kwargs:
+        return slow(_m_hypot_, (self, other,), (), (), kwargs)
+    try:
+        keys = self._k | other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_hypot_[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_hypot_, (self, other,), (), (), kwargs)
+    try:
+        return kernel(self, other)
+    except Exception as error:
+        failed('hypot_', error, (self, other,))
+        raise
+
+_m_hypot_.public = Tensor_hypot_
+_t_copysign_Tensor = table('copysign.Tensor')
+_p_copysign = Packet("copysign")
+def copysign(input, other, *, out=None, **kwargs):
+    if kwargs or out is not None:
+        return slow(_p_copysign, (input, other,), (), (('out', out, None), ), kwargs)
+    try:
+        keys = input._k
+        if type(other) not in NUMBERS: keys |= other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_copysign_Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_copysign, (input, other,), (), (('out', out, None), ), kwargs)
+    try:
+        return kernel(input, other)
+    except Exception as error:
+        failed('copysign.Tensor', error, (input, other,))
+        raise
+
+_p_copysign.public = copysign
+_m_copysign = Packet("copysign", True)
+def Tensor_copysign(self, other, **kwargs):
+    if kwargs:
+        return slow(_m_copysign, (self, other,), (), (), kwargs)
+    try:
+        keys = self._k
+        if type(other) not in NUMBERS: keys |= other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_copysign_Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_copysign, (self, other,), (), (), kwargs)
+    try:
+        return kernel(self, other)
+    except Exception as error:
+        failed('copysign.Tensor', error, (self, other,))
+        raise
+
+_m_copysign.public = Tensor_copysign
+_t_copysign__Tensor = table('copysign_.Tensor')
+_p_copysign_ = Packet("copysign_")
+def copysign_(input, other, **kwargs):
+    if kwargs:
+        return slow(_p_copysign_, (input, other,), (), (), kwargs)
+    try:
+        keys = input._k
+        if type(other) not in NUMBERS: keys |= other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_copysign__Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_copysign_, (input, other,), (), (), kwargs)
+    try:
+        return kernel(input, other)
+    except Exception as error:
+        failed('copysign_.Tensor', error, (input, other,))
+        raise
+
+_p_copysign_.public = copysign_
+_m_copysign_ = Packet("copysign_", True)
+def Tensor_copysign_(self, other, **kwargs):
+    if kwargs:
+        return slow(_m_copysign_, (self, other,), (), (), kwargs)
+    try:
+        keys = self._k
+        if type(other) not in NUMBERS: keys |= other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_copysign__Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_copysign_, (self, other,), (), (), kwargs)
+    try:
+        return kernel(self, other)
+    except Exception as error:
+        failed('copysign_.Tensor', error, (self, other,))
+        raise
+
+_m_copysign_.public = Tensor_copysign_
+_t_nextafter = table('nextafter')
+_p_nextafter = Packet("nextafter")
+def nextafter(input, other, *, out=None, **kwargs):
+    if kwargs or out is not None:
+        return slow(_p_nextafter, (input, other,), (), (('out', out, None), ), kwargs)
+    try:
+        keys = input._k | other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_nextafter[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_nextafter, (input, other,), (), (('out', out, None), ), kwargs)
+    try:
+        return kernel(input, other)
+    except Exception as error:
+        failed('nextafter', error, (input, other,))
+        raise
+
+_p_nextafter.public = nextafter
+_m_nextafter = Packet("nextafter", True)
+def Tensor_nextafter(self, other, **kwargs):
+    if kwargs:
+        return slow(_m_nextafter, (self, other,), (), (), kwargs)
+    try:
+        keys = self._k | other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_nextafter[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_nextafter, (self, other,), (), (), kwargs)
+    try:
+        return kernel(self, other)
+    except Exception as error:
+        failed('nextafter', error, (self, other,))
+        raise
+
+_m_nextafter.public = Tensor_nextafter
+_t_nextafter_ = table('nextafter_')
+_p_nextafter_ = Packet("nextafter_")
+def nextafter_(input, other, **kwargs):
+    if kwargs:
+        return slow(_p_nextafter_, (input, other,), (), (), kwargs)
+    try:
+        keys = input._k | other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_nextafter_[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_nextafter_, (input, other,), (), (), kwargs)
+    try:
+        return kernel(input, other)
+    except Exception as error:
+        failed('nextafter_', error, (input, other,))
+        raise
+
+_p_nextafter_.public = nextafter_
+_m_nextafter_ = Packet("nextafter_", True)
+def Tensor_nextafter_(self, other, **kwargs):
+    if kwargs:
+        return slow(_m_nextafter_, (self, other,), (), (), kwargs)
+    try:
+        keys = self._k | other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_nextafter_[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_nextafter_, (self, other,), (), (), kwargs)
+    try:
+        return kernel(self, other)
+    except Exception as error:
+        failed('nextafter_', error, (self, other,))
+        raise
+
+_m_nextafter_.public = Tensor_nextafter_
+_t_gcd = table('gcd')
+_p_gcd = Packet("gcd")
+def gcd(input, other, *, out=None, **kwargs):
+    if kwargs or out is not None:
+        return slow(_p_gcd, (input, other,), (), (('out', out, None), ), kwargs)
+    try:
+        keys = input._k | other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_gcd[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_gcd, (input, other,), (), (('out', out, None), ), kwargs)
+    try:
+        return kernel(input, other)
+    except Exception as error:
+        failed('gcd', error, (input, other,))
+        raise
+
+_p_gcd.public = gcd
+_m_gcd = Packet("gcd", True)
+def Tensor_gcd(self, other, **kwargs):
+    if kwargs:
+        return slow(_m_gcd, (self, other,), (), (), kwargs)
+    try:
+        keys = self._k | other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_gcd[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_gcd, (self, other,), (), (), kwargs)
+    try:
+        return kernel(self, other)
+    except Exception as error:
+        failed('gcd', error, (self, other,))
+        raise
+
+_m_gcd.public = Tensor_gcd
+_t_gcd_ = table('gcd_')
+_p_gcd_ = Packet("gcd_")
+def gcd_(input, other, **kwargs):
+    if kwargs:
+        return slow(_p_gcd_, (input, other,), (), (), kwargs)
+    try:
+        keys = input._k | other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_gcd_[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_gcd_, (input, other,), (), (), kwargs)
+    try:
+        return kernel(input, other)
+    except Exception as error:
+        failed('gcd_', error, (input, other,))
+        raise
+
+_p_gcd_.public = gcd_
+_m_gcd_ = Packet("gcd_", True)
+def Tensor_gcd_(self, other, **kwargs):
+    if kwargs:
+        return slow(_m_gcd_, (self, other,), (), (), kwargs)
+    try:
+        keys = self._k | other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_gcd_[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_gcd_, (self, other,), (), (), kwargs)
+    try:
+        return kernel(self, other)
+    except Exception as error:
+        failed('gcd_', error, (self, other,))
+        raise
+
+_m_gcd_.public = Tensor_gcd_
+_t_lcm = table('lcm')
+_p_lcm = Packet("lcm")
+def lcm(input, other, *, out=None, **kwargs):
+    if kwargs or out is not None:
+        return slow(_p_lcm, (input, other,), (), (('out', out, None), ), kwargs)
+    try:
+        keys = input._k | other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_lcm[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_lcm, (input, other,), (), (('out', out, None), ), kwargs)
+    try:
+        return kernel(input, other)
+    except Exception as error:
+        failed('lcm', error, (input, other,))
+        raise
+
+_p_lcm.public = lcm
+_m_lcm = Packet("lcm", True)
+def Tensor_lcm(self, other, **kwargs):
+    if kwargs:
+        return slow(_m_lcm, (self, other,), (), (), kwargs)
+    try:
+        keys = self._k | other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_lcm[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_lcm, (self, other,), (), (), kwargs)
+    try:
+        return kernel(self, other)
+    except Exception as error:
+        failed('lcm', error, (self, other,))
+        raise
+
+_m_lcm.public = Tensor_lcm
+_t_lcm_ = table('lcm_')
+_p_lcm_ = Packet("lcm_")
+def lcm_(input, other, **kwargs):
+    if kwargs:
+        return slow(_p_lcm_, (input, other,), (), (), kwargs)
+    try:
+        keys = input._k | other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_lcm_[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_lcm_, (input, other,), (), (), kwargs)
+    try:
+        return kernel(input, other)
+    except Exception as error:
+        failed('lcm_', error, (input, other,))
+        raise
+
+_p_lcm_.public = lcm_
+_m_lcm_ = Packet("lcm_", True)
+def Tensor_lcm_(self, other, **kwargs):
+    if kwargs:
+        return slow(_m_lcm_, (self, other,), (), (), kwargs)
+    try:
+        keys = self._k | other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_lcm_[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_lcm_, (self, other,), (), (), kwargs)
+    try:
+        return kernel(self, other)
+    except Exception as error:
+        failed('lcm_', error, (self, other,))
+        raise
+
+_m_lcm_.public = Tensor_lcm_
+_t_ldexp_Tensor = table('ldexp.Tensor')
+_p_ldexp = Packet("ldexp")
+def ldexp(input, other, *, out=None, **kwargs):
+    if kwargs or out is not None:
+        return slow(_p_ldexp, (input, other,), (), (('out', out, None), ), kwargs)
+    try:
+        keys = input._k | other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_ldexp_Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_ldexp, (input, other,), (), (('out', out, None), ), kwargs)
+    try:
+        return kernel(input, other)
+    except Exception as error:
+        failed('ldexp.Tensor', error, (input, other,))
+        raise
+
+_p_ldexp.public = ldexp
+_m_ldexp = Packet("ldexp", True)
+def Tensor_ldexp(self, other, **kwargs):
+    if kwargs:
+        return slow(_m_ldexp, (self, other,), (), (), kwargs)
+    try:
+        keys = self._k | other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_ldexp_Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_ldexp, (self, other,), (), (), kwargs)
+    try:
+        return kernel(self, other)
+    except Exception as error:
+        failed('ldexp.Tensor', error, (self, other,))
+        raise
+
+_m_ldexp.public = Tensor_ldexp
+_t_ldexp__Tensor = table('ldexp_.Tensor')
+_p_ldexp_ = Packet("ldexp_")
+def ldexp_(input, other, **kwargs):
+    if kwargs:
+        return slow(_p_ldexp_, (input, other,), (), (), kwargs)
+    try:
+        keys = input._k | other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_ldexp__Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_ldexp_, (input, other,), (), (), kwargs)
+    try:
+        return kernel(input, other)
+    except Exception as error:
+        failed('ldexp_.Tensor', error, (input, other,))
+        raise
+
+_p_ldexp_.public = ldexp_
+_m_ldexp_ = Packet("ldexp_", True)
+def Tensor_ldexp_(self, other, **kwargs):
+    if kwargs:
+        return slow(_m_ldexp_, (self, other,), (), (), kwargs)
+    try:
+        keys = self._k | other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_ldexp__Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_ldexp_, (self, other,), (), (), kwargs)
+    try:
+        return kernel(self, other)
+    except Exception as error:
+        failed('ldexp_.Tensor', error, (self, other,))
+        raise
+
+_m_ldexp_.public = Tensor_ldexp_
+_t_heaviside = table('heaviside')
+_p_heaviside = Packet("heaviside")
+def heaviside(input, values, *, out=None, **kwargs):
+    if kwargs or out is not None:
+        return slow(_p_heaviside, (input, values,), (), (('out', out, None), ), kwargs)
+    try:
+        keys = input._k | values._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_heaviside[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_heaviside, (input, values,), (), (('out', out, None), ), kwargs)
+    try:
+        return kernel(input, values)
+    except Exception as error:
+        failed('heaviside', error, (input, values,))
+        raise
+
+_p_heaviside.public = heaviside
+_m_heaviside = Packet("heaviside", True)
+def Tensor_heaviside(self, values, **kwargs):
+    if kwargs:
+        return slow(_m_heaviside, (self, values,), (), (), kwargs)
+    try:
+        keys = self._k | values._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_heaviside[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_heaviside, (self, values,), (), (), kwargs)
+    try:
+        return kernel(self, values)
+    except Exception as error:
+        failed('heaviside', error, (self, values,))
+        raise
+
+_m_heaviside.public = Tensor_heaviside
+_t_heaviside_ = table('heaviside_')
+_p_heaviside_ = Packet("heaviside_")
+def heaviside_(input, values, **kwargs):
+    if kwargs:
+        return slow(_p_heaviside_, (input, values,), (), (), kwargs)
+    try:
+        keys = input._k | values._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_heaviside_[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_heaviside_, (input, values,), (), (), kwargs)
+    try:
+        return kernel(input, values)
+    except Exception as error:
+        failed('heaviside_', error, (input, values,))
+        raise
+
+_p_heaviside_.public = heaviside_
+_m_heaviside_ = Packet("heaviside_", True)
+def Tensor_heaviside_(self, values, **kwargs):
+    if kwargs:
+        return slow(_m_heaviside_, (self, values,), (), (), kwargs)
+    try:
+        keys = self._k | values._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_heaviside_[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_heaviside_, (self, values,), (), (), kwargs)
+    try:
+        return kernel(self, values)
+    except Exception as error:
+        failed('heaviside_', error, (self, values,))
+        raise
+
+_m_heaviside_.public = Tensor_heaviside_
+_t_logaddexp = table('logaddexp')
+_p_logaddexp = Packet("logaddexp")
+def logaddexp(input, other, *, out=None, **kwargs):
+    if kwargs or out is not None:
+        return slow(_p_logaddexp, (input, other,), (), (('out', out, None), ), kwargs)
+    try:
+        keys = input._k | other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_logaddexp[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_logaddexp, (input, other,), (), (('out', out, None), ), kwargs)
+    try:
+        return kernel(input, other)
+    except Exception as error:
+        failed('logaddexp', error, (input, other,))
+        raise
+
+_p_logaddexp.public = logaddexp
+_m_logaddexp = Packet("logaddexp", True)
+def Tensor_logaddexp(self, other, **kwargs):
+    if kwargs:
+        return slow(_m_logaddexp, (self, other,), (), (), kwargs)
+    try:
+        keys = self._k | other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_logaddexp[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_logaddexp, (self, other,), (), (), kwargs)
+    try:
+        return kernel(self, other)
+    except Exception as error:
+        failed('logaddexp', error, (self, other,))
+        raise
+
+_m_logaddexp.public = Tensor_logaddexp
+_t_logaddexp2 = table('logaddexp2')
+_p_logaddexp2 = Packet("logaddexp2")
+def logaddexp2(input, other, *, out=None, **kwargs):
+    if kwargs or out is not None:
+        return slow(_p_logaddexp2, (input, other,), (), (('out', out, None), ), kwargs)
+    try:
+        keys = input._k | other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_logaddexp2[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_logaddexp2, (input, other,), (), (('out', out, None), ), kwargs)
+    try:
+        return kernel(input, other)
+    except Exception as error:
+        failed('logaddexp2', error, (input, other,))
+        raise
+
+_p_logaddexp2.public = logaddexp2
+_m_logaddexp2 = Packet("logaddexp2", True)
+def Tensor_logaddexp2(self, other, **kwargs):
+    if kwargs:
+        return slow(_m_logaddexp2, (self, other,), (), (), kwargs)
+    try:
+        keys = self._k | other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_logaddexp2[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_logaddexp2, (self, other,), (), (), kwargs)
+    try:
+        return kernel(self, other)
+    except Exception as error:
+        failed('logaddexp2', error, (self, other,))
+        raise
+
+_m_logaddexp2.public = Tensor_logaddexp2
+_t_xlogy_Tensor = table('xlogy.Tensor')
+_p_xlogy = Packet("xlogy")
+def xlogy(input, other, *, out=None, **kwargs):
+    if kwargs or out is not None:
+        return slow(_p_xlogy, (input, other,), (), (('out', out, None), ), kwargs)
+    try:
+        keys = input._k
+        if type(other) not in NUMBERS: keys |= other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_xlogy_Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_xlogy, (input, other,), (), (('out', out, None), ), kwargs)
+    try:
+        return kernel(input, other)
+    except Exception as error:
+        failed('xlogy.Tensor', error, (input, other,))
+        raise
+
+_p_xlogy.public = xlogy
+_m_xlogy = Packet("xlogy", True)
+def Tensor_xlogy(self, other, **kwargs):
+    if kwargs:
+        return slow(_m_xlogy, (self, other,), (), (), kwargs)
+    try:
+        keys = self._k
+        if type(other) not in NUMBERS: keys |= other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_xlogy_Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_xlogy, (self, other,), (), (), kwargs)
+    try:
+        return kernel(self, other)
+    except Exception as error:
+        failed('xlogy.Tensor', error, (self, other,))
+        raise
+
+_m_xlogy.public = Tensor_xlogy
+_t_xlogy__Tensor = table('xlogy_.Tensor')
+_p_xlogy_ = Packet("xlogy_")
+def xlogy_(input, other, **kwargs):
+    if kwargs:
+        return slow(_p_xlogy_, (input, other,), (), (), kwargs)
+    try:
+        keys = input._k
+        if type(other) not in NUMBERS: keys |= other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_xlogy__Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_xlogy_, (input, other,), (), (), kwargs)
+    try:
+        return kernel(input, other)
+    except Exception as error:
+        failed('xlogy_.Tensor', error, (input, other,))
+        raise
+
+_p_xlogy_.public = xlogy_
+_m_xlogy_ = Packet("xlogy_", True)
+def Tensor_xlogy_(self, other, **kwargs):
+    if kwargs:
+        return slow(_m_xlogy_, (self, other,), (), (), kwargs)
+    try:
+        keys = self._k
+        if type(other) not in NUMBERS: keys |= other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_xlogy__Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_xlogy_, (self, other,), (), (), kwargs)
+    try:
+        return kernel(self, other)
+    except Exception as error:
+        failed('xlogy_.Tensor', error, (self, other,))
+        raise
+
+_m_xlogy_.public = Tensor_xlogy_
+FUNCTIONS = {"add": add, "add_": add_, "sub": sub, "sub_": sub_, "subtract": subtract, "subtract_": subtract_, "rsub": rsub, "mul": mul, "mul_": mul_, "multiply": multiply, "multiply_": multiply_, "div": div, "div_": div_, "divide": divide, "divide_": divide_, "true_divide": true_divide, "true_divide_": true_divide_, "floor_divide": floor_divide, "floor_divide_": floor_divide_, "fmod": fmod, "fmod_": fmod_, "remainder": remainder, "remainder_": remainder_, "pow": pow, "pow_": pow_, "float_power": float_power, "float_power_": float_power_, "maximum": maximum, "minimum": minimum, "fmax": fmax, "fmin": fmin, "atan2": atan2, "atan2_": atan2_, "arctan2": arctan2, "arctan2_": arctan2_, "hypot": hypot, "hypot_": hypot_, "copysign": copysign, "copysign_": copysign_, "nextafter": nextafter, "nextafter_": nextafter_, "gcd": gcd, "gcd_": gcd_, "lcm": lcm, "lcm_": lcm_, "ldexp": ldexp, "ldexp_": ldexp_, "heaviside": heaviside, "heaviside_": heaviside_, "logaddexp": logaddexp, "logaddexp2": logaddexp2, "xlogy": xlogy, "xlogy_": xlogy_}
+METHODS = {"add": Tensor_add, "__add__": Tensor_op_add, "__radd__": Tensor_op_add, "add_": Tensor_add_, "__iadd__": Tensor_op_add_, "sub": Tensor_sub, "__sub__": Tensor_op_sub, "sub_": Tensor_sub_, "__isub__": Tensor_op_sub_, "subtract": Tensor_subtract, "subtract_": Tensor_subtract_, "rsub": Tensor_rsub, "mul": Tensor_mul, "__mul__": Tensor_op_mul, "__rmul__": Tensor_op_mul, "mul_": Tensor_mul_, "__imul__": Tensor_op_mul_, "multiply": Tensor_multiply, "multiply_": Tensor_multiply_, "div": Tensor_div, "__truediv__": Tensor_op_div, "div_": Tensor_div_, "__itruediv__": Tensor_op_div_, "divide": Tensor_divide, "divide_": Tensor_divide_, "true_divide": Tensor_true_divide, "true_divide_": Tensor_true_divide_, "floor_divide": Tensor_floor_divide, "floor_divide_": Tensor_floor_divide_, "fmod": Tensor_fmod, "fmod_": Tensor_fmod_, "remainder": Tensor_remainder, "remainder_": Tensor_remainder_, "pow": Tensor_pow, "pow_": Tensor_pow_, "float_power": Tensor_float_power, "float_power_": Tensor_float_power_, "maximum": Tensor_maximum, "minimum": Tensor_minimum, "fmax": Tensor_fmax, "fmin": Tensor_fmin, "atan2": Tensor_atan2, "atan2_": Tensor_atan2_, "arctan2": Tensor_arctan2, "arctan2_": Tensor_arctan2_, "hypot": Tensor_hypot, "hypot_": Tensor_hypot_, "copysign": Tensor_copysign, "copysign_": Tensor_copysign_, "nextafter": Tensor_nextafter, "nextafter_": Tensor_nextafter_, "gcd": Tensor_gcd, "gcd_": Tensor_gcd_, "lcm": Tensor_lcm, "lcm_": Tensor_lcm_, "ldexp": Tensor_ldexp, "ldexp_": Tensor_ldexp_, "heaviside": Tensor_heaviside, "heaviside_": Tensor_heaviside_, "logaddexp": Tensor_logaddexp, "logaddexp2": Tensor_logaddexp2, "xlogy": Tensor_xlogy, "xlogy_": Tensor_xlogy_}

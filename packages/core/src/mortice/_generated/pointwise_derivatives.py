@@ -13,7 +13,7 @@ from mortice._ops.pointwise import *
 
 _new = object.__new__
 
-def _backward_of_add_Tensor(node, grads):
+def add_Tensor_backward(node, grads):
     alpha, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -21,7 +21,7 @@ def _backward_of_add_Tensor(node, grads):
             scaled(grad, alpha) if edges[1] is not None else None,)
 
 def add_Tensor(next, op):
-    info = Info("AddBackward0", _backward_of_add_Tensor, op)
+    info = Info("AddBackward0", add_Tensor_backward, op)
     def autograd(self, other, alpha):
         result = next(self, other, alpha)
         if not result._t.differentiable:
@@ -38,7 +38,7 @@ def add_Tensor(next, op):
         return result
     return autograd
 
-def _backward_of_add__Tensor(node, grads):
+def add__Tensor_backward(node, grads):
     alpha, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -46,7 +46,7 @@ def _backward_of_add__Tensor(node, grads):
             scaled(grad, alpha) if edges[1] is not None else None,)
 
 def add__Tensor(next, op):
-    info = Info("AddBackward0", _backward_of_add__Tensor, op)
+    info = Info("AddBackward0", add__Tensor_backward, op)
     def autograd(self, other, alpha):
         check_inplace(self, op)
         edges = (self._g, edge(other),)
@@ -59,7 +59,78 @@ def add__Tensor(next, op):
         return self
     return autograd
 
-def _backward_of_mul_Tensor(node, grads):
+def sub_Tensor_backward(node, grads):
+    alpha, = unpack(node)
+    edges = node.edges
+    grad = grads[0]
+    return (grad if edges[0] is not None else None,
+            -scaled(grad, alpha) if edges[1] is not None else None,)
+
+def sub_Tensor(next, op):
+    info = Info("SubBackward0", sub_Tensor_backward, op)
+    def autograd(self, other, alpha):
+        result = next(self, other, alpha)
+        if not result._t.differentiable:
+            return result
+        edges = (self._g, edge(other),)
+        node = _new(Node)
+        node.info = info
+        node.edges = edges
+        node.saved = (alpha,)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
+        return result
+    return autograd
+
+def sub__Tensor_backward(node, grads):
+    alpha, = unpack(node)
+    edges = node.edges
+    grad = grads[0]
+    return (grad if edges[0] is not None else None,
+            -scaled(grad, alpha) if edges[1] is not None else None,)
+
+def sub__Tensor(next, op):
+    info = Info("SubBackward0", sub__Tensor_backward, op)
+    def autograd(self, other, alpha):
+        check_inplace(self, op)
+        edges = (self._g, edge(other),)
+        node = _new(Node)
+        node.info = info
+        node.edges = edges
+        node.saved = (alpha,)
+        next(self, other, alpha)
+        rebase(self, node)
+        return self
+    return autograd
+
+def rsub_Tensor_backward(node, grads):
+    alpha, = unpack(node)
+    edges = node.edges
+    grad = grads[0]
+    return (-scaled(grad, alpha) if edges[0] is not None else None,
+            grad if edges[1] is not None else None,)
+
+def rsub_Tensor(next, op):
+    info = Info("RsubBackward0", rsub_Tensor_backward, op)
+    def autograd(self, other, alpha):
+        result = next(self, other, alpha)
+        if not result._t.differentiable:
+            return result
+        edges = (self._g, edge(other),)
+        node = _new(Node)
+        node.info = info
+        node.edges = edges
+        node.saved = (alpha,)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
+        return result
+    return autograd
+
+def mul_Tensor_backward(node, grads):
     self, other, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -67,7 +138,7 @@ def _backward_of_mul_Tensor(node, grads):
             grad * conj(self) if edges[1] is not None else None,)
 
 def mul_Tensor(next, op):
-    info = Info("MulBackward0", _backward_of_mul_Tensor, op)
+    info = Info("MulBackward0", mul_Tensor_backward, op)
     def autograd(self, other):
         result = next(self, other)
         if not result._t.differentiable:
@@ -84,7 +155,7 @@ def mul_Tensor(next, op):
         return result
     return autograd
 
-def _backward_of_mul__Tensor(node, grads):
+def mul__Tensor_backward(node, grads):
     self, other, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -92,7 +163,7 @@ def _backward_of_mul__Tensor(node, grads):
             grad * conj(self) if edges[1] is not None else None,)
 
 def mul__Tensor(next, op):
-    info = Info("MulBackward0", _backward_of_mul__Tensor, op)
+    info = Info("MulBackward0", mul__Tensor_backward, op)
     def autograd(self, other):
         check_inplace(self, op)
         edges = (self._g, edge(other),)
@@ -106,23 +177,212 @@ def mul__Tensor(next, op):
         return self
     return autograd
 
-def _backward_of_relu(node, grads):
-    result, = unpack(node)
+def div_Tensor_backward(node, grads):
+    self, other, = unpack(node)
     edges = node.edges
     grad = grads[0]
-    return (threshold_grad(grad, result, 0),)
+    return (grad / conj(other) if edges[0] is not None else None,
+            -grad * conj(self / other / other) if edges[1] is not None else None,)
 
-def relu(next, op):
-    info = Info("ReluBackward0", _backward_of_relu, op)
-    def autograd(self):
-        result = next(self)
+def div_Tensor(next, op):
+    info = Info("DivBackward0", div_Tensor_backward, op)
+    def autograd(self, other):
+        result = next(self, other)
         if not result._t.differentiable:
             return result
-        edges = (self._g,)
+        edges = (self._g, edge(other),)
         node = _new(Node)
         node.info = info
         node.edges = edges
-        node.saved = ()
+        node.saved = (save_value(self) if edges[1] is not None else None, save_value(other),)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
+        return result
+    return autograd
+
+def div__Tensor_backward(node, grads):
+    self, other, = unpack(node)
+    edges = node.edges
+    grad = grads[0]
+    return (grad / conj(other) if edges[0] is not None else None,
+            -grad * conj(self / other / other) if edges[1] is not None else None,)
+
+def div__Tensor(next, op):
+    info = Info("DivBackward0", div__Tensor_backward, op)
+    def autograd(self, other):
+        check_inplace(self, op)
+        edges = (self._g, edge(other),)
+        before = old_value(self) if edges[1] is not None else None
+        node = _new(Node)
+        node.info = info
+        node.edges = edges
+        node.saved = (save_value(before) if edges[1] is not None else None, save_value(other),)
+        next(self, other)
+        rebase(self, node)
+        return self
+    return autograd
+
+def div_Tensor_mode_backward(node, grads):
+    self, other, rounding_mode, = unpack(node)
+    edges = node.edges
+    grad = grads[0]
+    return (div_mode_grad(grad, other, rounding_mode) if edges[0] is not None else None,
+            div_mode_grad_other(grad, self, other, rounding_mode) if edges[1] is not None else None,)
+
+def div_Tensor_mode(next, op):
+    info = Info("DivBackward0", div_Tensor_mode_backward, op)
+    def autograd(self, other, rounding_mode):
+        result = next(self, other, rounding_mode)
+        if not result._t.differentiable:
+            return result
+        edges = (self._g, edge(other),)
+        node = _new(Node)
+        node.info = info
+        node.edges = edges
+        node.saved = (save_value(self) if edges[1] is not None else None, save_value(other), rounding_mode,)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
+        return result
+    return autograd
+
+def div__Tensor_mode_backward(node, grads):
+    self, other, rounding_mode, = unpack(node)
+    edges = node.edges
+    grad = grads[0]
+    return (div_mode_grad(grad, other, rounding_mode) if edges[0] is not None else None,
+            div_mode_grad_other(grad, self, other, rounding_mode) if edges[1] is not None else None,)
+
+def div__Tensor_mode(next, op):
+    info = Info("DivBackward0", div__Tensor_mode_backward, op)
+    def autograd(self, other, rounding_mode):
+        check_inplace(self, op)
+        edges = (self._g, edge(other),)
+        before = old_value(self) if edges[1] is not None else None
+        node = _new(Node)
+        node.info = info
+        node.edges = edges
+        node.saved = (save_value(before) if edges[1] is not None else None, save_value(other), rounding_mode,)
+        next(self, other, rounding_mode)
+        rebase(self, node)
+        return self
+    return autograd
+
+def fmod_Tensor_backward(node, grads):
+    self, other, = unpack(node)
+    edges = node.edges
+    grad = grads[0]
+    return (grad if edges[0] is not None else None,
+            -grad * call('div.Tensor_mode', self, other, 'trunc') if edges[1] is not None else None,)
+
+def fmod_Tensor(next, op):
+    info = Info("FmodBackward0", fmod_Tensor_backward, op)
+    def autograd(self, other):
+        result = next(self, other)
+        if not result._t.differentiable:
+            return result
+        edges = (self._g, edge(other),)
+        node = _new(Node)
+        node.info = info
+        node.edges = edges
+        node.saved = (save_value(self) if edges[1] is not None else None, save_value(other) if edges[1] is not None else None,)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
+        return result
+    return autograd
+
+def fmod__Tensor_backward(node, grads):
+    self, other, = unpack(node)
+    edges = node.edges
+    grad = grads[0]
+    return (grad if edges[0] is not None else None,
+            -grad * call('div.Tensor_mode', self, other, 'trunc') if edges[1] is not None else None,)
+
+def fmod__Tensor(next, op):
+    info = Info("FmodBackward0", fmod__Tensor_backward, op)
+    def autograd(self, other):
+        check_inplace(self, op)
+        edges = (self._g, edge(other),)
+        before = old_value(self) if edges[1] is not None else None
+        node = _new(Node)
+        node.info = info
+        node.edges = edges
+        node.saved = (save_value(before) if edges[1] is not None else None, save_value(other) if edges[1] is not None else None,)
+        next(self, other)
+        rebase(self, node)
+        return self
+    return autograd
+
+def remainder_Tensor_backward(node, grads):
+    self, other, = unpack(node)
+    edges = node.edges
+    grad = grads[0]
+    return (grad if edges[0] is not None else None,
+            -grad * call('div.Tensor_mode', self, other, 'floor') if edges[1] is not None else None,)
+
+def remainder_Tensor(next, op):
+    info = Info("RemainderBackward0", remainder_Tensor_backward, op)
+    def autograd(self, other):
+        result = next(self, other)
+        if not result._t.differentiable:
+            return result
+        edges = (self._g, edge(other),)
+        node = _new(Node)
+        node.info = info
+        node.edges = edges
+        node.saved = (save_value(self) if edges[1] is not None else None, save_value(other) if edges[1] is not None else None,)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
+        return result
+    return autograd
+
+def remainder__Tensor_backward(node, grads):
+    self, other, = unpack(node)
+    edges = node.edges
+    grad = grads[0]
+    return (grad if edges[0] is not None else None,
+            -grad * call('div.Tensor_mode', self, other, 'floor') if edges[1] is not None else None,)
+
+def remainder__Tensor(next, op):
+    info = Info("RemainderBackward0", remainder__Tensor_backward, op)
+    def autograd(self, other):
+        check_inplace(self, op)
+        edges = (self._g, edge(other),)
+        before = old_value(self) if edges[1] is not None else None
+        node = _new(Node)
+        node.info = info
+        node.edges = edges
+        node.saved = (save_value(before) if edges[1] is not None else None, save_value(other) if edges[1] is not None else None,)
+        next(self, other)
+        rebase(self, node)
+        return self
+    return autograd
+
+def pow_Tensor_Tensor_backward(node, grads):
+    self, exponent, result, = unpack(node)
+    edges = node.edges
+    grad = grads[0]
+    return (pow_grad_self(grad, self, exponent) if edges[0] is not None else None,
+            pow_grad_exponent(grad, self, exponent, result) if edges[1] is not None else None,)
+
+def pow_Tensor_Tensor(next, op):
+    info = Info("PowBackward0", pow_Tensor_Tensor_backward, op)
+    def autograd(self, exponent):
+        result = next(self, exponent)
+        if not result._t.differentiable:
+            return result
+        edges = (self._g, edge(exponent),)
+        node = _new(Node)
+        node.info = info
+        node.edges = edges
+        node.saved = (save_value(self), save_value(exponent),)
         node.meta = (result._a.shape, result._t)
         node.extra = None if not GLOBAL.recording else notes()
         result._g = node
@@ -131,50 +391,401 @@ def relu(next, op):
         return result
     return autograd
 
-def _backward_of_relu_(node, grads):
-    result, = unpack(node)
+def pow__Tensor_Tensor_backward(node, grads):
+    self, exponent, result, = unpack(node)
     edges = node.edges
     grad = grads[0]
-    return (threshold_grad(grad, result, 0),)
+    return (pow_grad_self(grad, self, exponent) if edges[0] is not None else None,
+            pow_grad_exponent(grad, self, exponent, result) if edges[1] is not None else None,)
 
-def relu_(next, op):
-    info = Info("ReluBackward0", _backward_of_relu_, op)
-    def autograd(self):
+def pow__Tensor_Tensor(next, op):
+    info = Info("PowBackward0", pow__Tensor_Tensor_backward, op)
+    def autograd(self, exponent):
         check_inplace(self, op)
-        edges = (self._g,)
+        edges = (self._g, edge(exponent),)
+        before = old_value(self) if edges[0] is not None or edges[1] is not None else None
         node = _new(Node)
         node.info = info
         node.edges = edges
-        node.saved = ()
-        next(self)
+        node.saved = (save_value(before), save_value(exponent),)
+        next(self, exponent)
         rebase(self, node)
         result = self
         node.saved += (save_result(result),)
         return self
     return autograd
 
-def _backward_of_threshold_backward(node, grads):
-    self, threshold, = unpack(node)
+def pow_Scalar_backward(node, grads):
+    self, exponent, result, = unpack(node)
     edges = node.edges
     grad = grads[0]
-    return (threshold_grad(grad, self, threshold),)
+    return (pow_grad_exponent(grad, self, exponent, result),)
 
-def threshold_backward(next, op):
-    info = Info("ThresholdBackwardBackward0", _backward_of_threshold_backward, op)
-    def autograd(grad_output, self, threshold):
-        result = next(grad_output, self, threshold)
+def pow_Scalar(next, op):
+    info = Info("PowBackward0", pow_Scalar_backward, op)
+    def autograd(self, exponent):
+        result = next(self, exponent)
         if not result._t.differentiable:
             return result
-        edges = (grad_output._g,)
-        if not any(edges):
-            return result
+        edges = (exponent._g,)
         node = _new(Node)
         node.info = info
         node.edges = edges
-        node.saved = (save(self), threshold,)
+        node.saved = (self, save(exponent),)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
+        node.saved += (save_result(result),)
+        return result
+    return autograd
+
+def maximum_backward(node, grads):
+    self, other, = unpack(node)
+    edges = node.edges
+    grad = grads[0]
+    return (extremum_grad(grad, self, other, self >= other) if edges[0] is not None else None,
+            extremum_grad(grad, other, self, other >= self) if edges[1] is not None else None,)
+
+def maximum(next, op):
+    info = Info("MaximumBackward0", maximum_backward, op)
+    def autograd(self, other):
+        result = next(self, other)
+        if not result._t.differentiable:
+            return result
+        edges = (self._g, other._g,)
+        node = _new(Node)
+        node.info = info
+        node.edges = edges
+        node.saved = (save(self), save(other),)
         node.meta = (result._a.shape, result._t)
         node.extra = None if not GLOBAL.recording else notes()
         result._g = node
         result._k |= AUTOGRAD
         return result
+    return autograd
+
+def minimum_backward(node, grads):
+    self, other, = unpack(node)
+    edges = node.edges
+    grad = grads[0]
+    return (extremum_grad(grad, self, other, self <= other) if edges[0] is not None else None,
+            extremum_grad(grad, other, self, other <= self) if edges[1] is not None else None,)
+
+def minimum(next, op):
+    info = Info("MinimumBackward0", minimum_backward, op)
+    def autograd(self, other):
+        result = next(self, other)
+        if not result._t.differentiable:
+            return result
+        edges = (self._g, other._g,)
+        node = _new(Node)
+        node.info = info
+        node.edges = edges
+        node.saved = (save(self), save(other),)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
+        return result
+    return autograd
+
+def fmax_backward(node, grads):
+    self, other, = unpack(node)
+    edges = node.edges
+    grad = grads[0]
+    return (grad.masked_fill((self >= other).logical_or(other.isnan()).logical_not(), 0) if edges[0] is not None else None,
+            grad.masked_fill((self >= other).logical_or(other.isnan()), 0) if edges[1] is not None else None,)
+
+def fmax(next, op):
+    info = Info("FmaxBackward0", fmax_backward, op)
+    def autograd(self, other):
+        result = next(self, other)
+        if not result._t.differentiable:
+            return result
+        edges = (self._g, other._g,)
+        node = _new(Node)
+        node.info = info
+        node.edges = edges
+        node.saved = (save(self), save(other),)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
+        return result
+    return autograd
+
+def fmin_backward(node, grads):
+    self, other, = unpack(node)
+    edges = node.edges
+    grad = grads[0]
+    return (grad.masked_fill((self <= other).logical_or(other.isnan()).logical_not(), 0) if edges[0] is not None else None,
+            grad.masked_fill((self <= other).logical_or(other.isnan()), 0) if edges[1] is not None else None,)
+
+def fmin(next, op):
+    info = Info("FminBackward0", fmin_backward, op)
+    def autograd(self, other):
+        result = next(self, other)
+        if not result._t.differentiable:
+            return result
+        edges = (self._g, other._g,)
+        node = _new(Node)
+        node.info = info
+        node.edges = edges
+        node.saved = (save(self), save(other),)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
+        return result
+    return autograd
+
+def atan2_backward(node, grads):
+    self, other, = unpack(node)
+    edges = node.edges
+    grad = grads[0]
+    out = []
+    needs = (edges[0] is not None, edges[1] is not None)
+    out.extend(atan2_grad(grad, self, other, needs) if any(needs) else (None,) * 2)
+    return out
+
+def atan2(next, op):
+    info = Info("Atan2Backward0", atan2_backward, op)
+    def autograd(self, other):
+        result = next(self, other)
+        if not result._t.differentiable:
+            return result
+        edges = (self._g, other._g,)
+        node = _new(Node)
+        node.info = info
+        node.edges = edges
+        node.saved = (save(self), save(other),)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
+        return result
+    return autograd
+
+def atan2__backward(node, grads):
+    self, other, = unpack(node)
+    edges = node.edges
+    grad = grads[0]
+    out = []
+    needs = (edges[0] is not None, edges[1] is not None)
+    out.extend(atan2_grad(grad, self, other, needs) if any(needs) else (None,) * 2)
+    return out
+
+def atan2_(next, op):
+    info = Info("Atan2Backward0", atan2__backward, op)
+    def autograd(self, other):
+        check_inplace(self, op)
+        edges = (self._g, other._g,)
+        before = old_value(self) if edges[0] is not None or edges[1] is not None else None
+        node = _new(Node)
+        node.info = info
+        node.edges = edges
+        node.saved = (save(before), save(other),)
+        next(self, other)
+        rebase(self, node)
+        return self
+    return autograd
+
+def hypot_backward(node, grads):
+    self, other, result, = unpack(node)
+    edges = node.edges
+    grad = grads[0]
+    return (grad * (self / result) if edges[0] is not None else None,
+            grad * (other / result) if edges[1] is not None else None,)
+
+def hypot(next, op):
+    info = Info("HypotBackward0", hypot_backward, op)
+    def autograd(self, other):
+        result = next(self, other)
+        if not result._t.differentiable:
+            return result
+        edges = (self._g, other._g,)
+        node = _new(Node)
+        node.info = info
+        node.edges = edges
+        node.saved = (save(self) if edges[0] is not None else None, save(other) if edges[1] is not None else None,)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
+        node.saved += (save_result(result),)
+        return result
+    return autograd
+
+def hypot__backward(node, grads):
+    self, other, result, = unpack(node)
+    edges = node.edges
+    grad = grads[0]
+    return (grad * (self / result) if edges[0] is not None else None,
+            grad * (other / result) if edges[1] is not None else None,)
+
+def hypot_(next, op):
+    info = Info("HypotBackward0", hypot__backward, op)
+    def autograd(self, other):
+        check_inplace(self, op)
+        edges = (self._g, other._g,)
+        before = old_value(self) if edges[0] is not None else None
+        node = _new(Node)
+        node.info = info
+        node.edges = edges
+        node.saved = (save(before) if edges[0] is not None else None, save(other) if edges[1] is not None else None,)
+        next(self, other)
+        rebase(self, node)
+        result = self
+        node.saved += (save_result(result),)
+        return self
+    return autograd
+
+def copysign_Tensor_backward(node, grads):
+    self, result, = unpack(node)
+    edges = node.edges
+    grad = grads[0]
+    return (copysign_grad(grad, self, result) if edges[0] is not None else None,
+            zeros_like(grad) if edges[1] is not None else None,)
+
+def copysign_Tensor(next, op):
+    info = Info("CopysignBackward0", copysign_Tensor_backward, op)
+    def autograd(self, other):
+        result = next(self, other)
+        if not result._t.differentiable:
+            return result
+        edges = (self._g, edge(other),)
+        node = _new(Node)
+        node.info = info
+        node.edges = edges
+        node.saved = (save_value(self) if edges[0] is not None else None,)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
+        node.saved += (save_result(result),)
+        return result
+    return autograd
+
+def copysign__Tensor_backward(node, grads):
+    self, result, = unpack(node)
+    edges = node.edges
+    grad = grads[0]
+    return (copysign_grad(grad, self, result) if edges[0] is not None else None,
+            zeros_like(grad) if edges[1] is not None else None,)
+
+def copysign__Tensor(next, op):
+    info = Info("CopysignBackward0", copysign__Tensor_backward, op)
+    def autograd(self, other):
+        check_inplace(self, op)
+        edges = (self._g, edge(other),)
+        before = old_value(self) if edges[0] is not None else None
+        node = _new(Node)
+        node.info = info
+        node.edges = edges
+        node.saved = (save_value(before) if edges[0] is not None else None,)
+        next(self, other)
+        rebase(self, node)
+        result = self
+        node.saved += (save_result(result),)
+        return self
+    return autograd
+
+def logaddexp_backward(node, grads):
+    self, other, result, = unpack(node)
+    edges = node.edges
+    grad = grads[0]
+    return (grad * conj((self - result).exp()) if edges[0] is not None else None,
+            grad * conj((other - result).exp()) if edges[1] is not None else None,)
+
+def logaddexp(next, op):
+    info = Info("LogaddexpBackward0", logaddexp_backward, op)
+    def autograd(self, other):
+        result = next(self, other)
+        if not result._t.differentiable:
+            return result
+        edges = (self._g, other._g,)
+        node = _new(Node)
+        node.info = info
+        node.edges = edges
+        node.saved = (save(self) if edges[0] is not None else None, save(other) if edges[1] is not None else None,)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
+        node.saved += (save_result(result),)
+        return result
+    return autograd
+
+def logaddexp2_backward(node, grads):
+    self, other, result, = unpack(node)
+    edges = node.edges
+    grad = grads[0]
+    return (grad * (self - result).exp2() if edges[0] is not None else None,
+            grad * (other - result).exp2() if edges[1] is not None else None,)
+
+def logaddexp2(next, op):
+    info = Info("Logaddexp2Backward0", logaddexp2_backward, op)
+    def autograd(self, other):
+        result = next(self, other)
+        if not result._t.differentiable:
+            return result
+        edges = (self._g, other._g,)
+        node = _new(Node)
+        node.info = info
+        node.edges = edges
+        node.saved = (save(self) if edges[0] is not None else None, save(other) if edges[1] is not None else None,)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
+        node.saved += (save_result(result),)
+        return result
+    return autograd
+
+def xlogy_Tensor_backward(node, grads):
+    self, other, = unpack(node)
+    edges = node.edges
+    grad = grads[0]
+    return (xlogy_grad(grad, self, other) if edges[0] is not None else None,
+            grad * self / other if edges[1] is not None else None,)
+
+def xlogy_Tensor(next, op):
+    info = Info("XlogyBackward0", xlogy_Tensor_backward, op)
+    def autograd(self, other):
+        result = next(self, other)
+        if not result._t.differentiable:
+            return result
+        edges = (self._g, edge(other),)
+        node = _new(Node)
+        node.info = info
+        node.edges = edges
+        node.saved = (save_value(self), save_value(other),)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
+        return result
+    return autograd
+
+def xlogy__Tensor_backward(node, grads):
+    self, other, = unpack(node)
+    edges = node.edges
+    grad = grads[0]
+    return (xlogy_grad(grad, self, other) if edges[0] is not None else None,
+            grad * self / other if edges[1] is not None else None,)
+
+def xlogy__Tensor(next, op):
+    info = Info("XlogyBackward0", xlogy__Tensor_backward, op)
+    def autograd(self, other):
+        check_inplace(self, op)
+        edges = (self._g, edge(other),)
+        before = old_value(self) if edges[0] is not None or edges[1] is not None else None
+        node = _new(Node)
+        node.info = info
+        node.edges = edges
+        node.saved = (save_value(before), save_value(other),)
+        next(self, other)
+        rebase(self, node)
+        return self
     return autograd

@@ -1130,45 +1130,14 @@ def Tensor_adjoint(self, **kwargs):
         raise
 
 _m_adjoint.public = Tensor_adjoint
-_t_narrow = table('narrow')
 _p_narrow = Packet("narrow")
-def narrow(input, dim, start, length, **kwargs):
-    if kwargs:
-        return slow(_p_narrow, (input, dim, start, length,), (), (), kwargs)
-    try:
-        keys = input._k
-        if GLOBAL.special:
-            keys = adjust(keys)
-        kernel = _t_narrow[keys]
-    except (AttributeError, KeyError, TypeError):
-        kernel = None
-    if kernel is None:
-        return slow(_p_narrow, (input, dim, start, length,), (), (), kwargs)
-    try:
-        return kernel(input, dim, start, length)
-    except Exception as error:
-        failed('narrow', error, (input, dim, start, length,))
-        raise
+def narrow(*args, **kwargs):
+    return slow(_p_narrow, args, (), (), kwargs)
 
 _p_narrow.public = narrow
 _m_narrow = Packet("narrow", True)
-def Tensor_narrow(self, dim, start, length, **kwargs):
-    if kwargs:
-        return slow(_m_narrow, (self, dim, start, length,), (), (), kwargs)
-    try:
-        keys = self._k
-        if GLOBAL.special:
-            keys = adjust(keys)
-        kernel = _t_narrow[keys]
-    except (AttributeError, KeyError, TypeError):
-        kernel = None
-    if kernel is None:
-        return slow(_m_narrow, (self, dim, start, length,), (), (), kwargs)
-    try:
-        return kernel(self, dim, start, length)
-    except Exception as error:
-        failed('narrow', error, (self, dim, start, length,))
-        raise
+def Tensor_narrow(self, *args, **kwargs):
+    return slow(_m_narrow, (self, *args), (), (), kwargs)
 
 _m_narrow.public = Tensor_narrow
 _t_narrow_copy = table('narrow_copy')

@@ -62,7 +62,17 @@ def meta_kernel(op: Operator) -> Kernel:
     def on_meta(*args: Any) -> Any:
         return _as_meta(rule(*args))
 
-    return on_meta
+    fields = tuple(r.name for r in op.schema.returns)
+    if len(fields) < 2 or not all(fields):
+        return on_meta
+    from mortice._tensor.returns import named_returns
+
+    cls = named_returns(op.schema.name, fields)
+
+    def on_meta_named(*args: Any) -> Any:
+        return cls(*on_meta(*args))
+
+    return on_meta_named
 
 
 def _as_meta(found: Any) -> Any:
@@ -115,6 +125,8 @@ def counting(op: Operator, kernel: Kernel) -> Kernel:
 def inplace_kernel(op: Operator, device: str) -> Kernel:
     """Compute the functional operator and write the result into ``self``."""
     functional = get(op.row.functional)
+    if is_differentiable_composite(functional):
+        return _inplace_composite(op, functional)
     key = K.device_bit(device)
     compute = functional.lookup(key)
 
@@ -126,16 +138,45 @@ def inplace_kernel(op: Operator, device: str) -> Kernel:
     return mark_composite(inplace) if is_composite(compute) else inplace
 
 
+def is_differentiable_composite(op: Operator) -> bool:
+    """Whether gradients flow through the operator's body rather than through a formula."""
+    return bool(op.row.body) and not op.row.derivative
+
+
+def _inplace_composite(op: Operator, functional: Operator) -> Kernel:
+    """In place by ``copy_``, which records the history that the body has."""
+
+    def inplace(self: Any, *args: Any) -> Any:
+        result = functional(self, *args)
+        if tuple(result._a.shape) != tuple(self._a.shape):
+            raise _broadcast_mismatch(op, self, result)
+        check_cast(op, result._t, self._t)
+        check_overlap(op, self)
+        return self.copy_(result)
+
+    return mark_composite(inplace)
+
+
+def _broadcast_mismatch(op: Operator, target: Any, result: Any) -> ShapeError:
+    return ShapeError(
+        f"{op.qualified}: output with shape {list(target.shape)} doesn't match the broadcast "
+        f"shape {list(result.shape)}"
+    )
+
+
 def write_back(op: Operator, target: Any, result: Any) -> None:
     """Copy a result into the tensor that an in-place operator writes to."""
     if result._a.shape != target._a.shape and tuple(result._a.shape) != tuple(target._a.shape):
-        raise ShapeError(
-            f"{op.qualified}: output with shape {list(target.shape)} doesn't match the broadcast "
-            f"shape {list(result.shape)}"
-        )
+        raise _broadcast_mismatch(op, target, result)
     check_cast(op, result._t, target._t)
     check_overlap(op, target)
     copy_into(target, result)
+
+
+def write_result(name: str, target: Any, result: Any) -> Any:
+    """As ``write_back``, for kernels that know their operator by name; returns the target."""
+    write_back(get(name), target, result)
+    return target
 
 
 def check_cast(op: Operator, source: Any, target: Any) -> None:

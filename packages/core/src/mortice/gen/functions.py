@@ -69,8 +69,18 @@ class PacketSpec:
                 continue
             if op.schema.overload.startswith("Scalar") and self.primary.stanza.numbers:
                 continue
+            if any(
+                a.kwarg_only and a.default is REQUIRED and a.name not in names
+                for a in op.schema.arguments
+            ):
+                continue  # never chosen without a keyword, which is not the inline path
             if [a.name for a in op.schema.arguments] != names:
                 return False
+            if any(
+                a.type.is_tensor and not b.type.is_tensor
+                for a, b in zip(op.schema.arguments, self.primary.schema.arguments)
+            ):
+                return False  # the inline path would take a tensor for a number
         return _can_inline(self.primary)
 
 

@@ -1,0 +1,56 @@
+"""Fused kernels of mortice_llvm, where they are there and the array is large enough to pay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+#: From this many elements a native kernel beats numpy even when it must first be loaded.
+LARGE = 8192
+
+_FOUND: dict[tuple[str, str, str], Callable[..., None] | None] = {}
+
+
+def pointwise(name: str, dtype: np.dtype[Any]) -> Callable[..., None] | None:
+    return _FOUND.get(("pointwise", name, dtype.name)) or _find("pointwise", name, dtype.name)
+
+
+def row(name: str, dtype: np.dtype[Any]) -> Callable[..., None] | None:
+    return _FOUND.get(("row", name, dtype.name)) or _find("row", name, dtype.name)
+
+
+def _find(family: str, name: str, dtype: str) -> Callable[..., None] | None:
+    key = (family, name, dtype)
+    if key in _FOUND:
+        return None
+    try:
+        from mortice_llvm import kernels
+        from mortice_llvm.errors import NotAvailable
+    except ModuleNotFoundError:
+        _FOUND[key] = None
+        return None
+    try:
+        _FOUND[key] = getattr(kernels, family)(name, dtype)
+    except (NotAvailable, OSError):
+        _FOUND[key] = None
+    return _FOUND[key]
+
+
+def address(array: np.ndarray[Any, Any]) -> int:
+    return array.__array_interface__["data"][0]
+
+
+def apply(name: str, *arrays: Any, numbers: tuple[float, ...] = ()) -> Any:
+    """A one-output pointwise kernel on equal-shaped contiguous arrays; None where it cannot run."""
+    first = arrays[0]
+    for a in arrays:
+        if a.dtype != first.dtype or a.shape != first.shape or not a.flags.c_contiguous:
+            return None
+    kernel = pointwise(name, first.dtype)
+    if kernel is None:
+        return None
+    out = np.empty_like(first)
+    kernel(address(out), *map(address, arrays), first.size, *numbers)
+    return out

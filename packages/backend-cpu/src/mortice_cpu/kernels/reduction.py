@@ -1,0 +1,344 @@
+"""Reductions. Half-precision types accumulate in float32 and round once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from mortice.backend import dtypes, named_returns
+from mortice_cpu.kernels._elementwise import (
+    FLOAT,
+    QUIET,
+    Kernel,
+    compute_type,
+    finished,
+    float_dtype,
+    hush,
+    operand,
+    unhush,
+    wrap,
+)
+
+_int64 = np.dtype(np.int64)
+Max = named_returns("max", ("values", "indices"))
+Min = named_returns("min", ("values", "indices"))
+AMinMax = named_returns("aminmax", ("min", "max"))
+
+
+def axes(a: Any, dim: Any) -> tuple[int, ...]:
+    """``dim`` (None or () for all) as numpy's axis; TypeError if out of range or twice."""
+    n = a.ndim
+    if dim is None or dim == ():
+        return tuple(range(n))
+    dims = (dim,) if type(dim) is int else tuple(dim)
+    found: list[int] = []
+    for d in dims:
+        if not -max(n, 1) <= d < max(n, 1):
+            raise TypeError("dim")
+        found.append(d + n if d < 0 else d)
+    if len(set(found)) != len(found):
+        raise TypeError("dim")
+    return tuple(found) if n else ()
+
+
+def floating(self: Any) -> tuple[Any, Any]:
+    """The array to compute with and the result's dtype, integers as the default float."""
+    t = float_dtype(self._t)
+    return operand(self, compute_type(t)), t
+
+
+def _sum_dtype(self: Any, dtype: Any) -> Any:
+    return dtype or (self._t if self._t.kind >= FLOAT else dtypes.int64)
+
+
+# -- sums, means, products ---------------------------------------------------------------------------
+
+
+def sum_all(self: Any, dtype: Any) -> Any:
+    t = self._t
+    if dtype is None and t.kind >= FLOAT and t.itemsize > 2:
+        token = hush(QUIET)
+        try:
+            return wrap(np.add.reduce(self._a, None), t)
+        finally:
+            unhush(token)
+    return sum_dims(self, None, False, dtype)
+
+
+def sum_dims(self: Any, dim: Any, keepdim: bool, dtype: Any) -> Any:
+    t = _sum_dtype(self, dtype)
+    a = operand(self, compute_type(t))
+    token = hush(QUIET)
+    try:
+        return finished(np.asarray(np.add.reduce(a, axes(a, dim), keepdims=keepdim)), t)
+    finally:
+        unhush(token)
+
+
+def nansum(self: Any, dim: Any, keepdim: bool, dtype: Any) -> Any:
+    t = _sum_dtype(self, dtype)
+    a = operand(self, compute_type(t))
+    if a.dtype.kind not in "iub":
+        a = np.where(np.isnan(a), a.dtype.type(0), a)
+    with np.errstate(all="ignore"):
+        return finished(np.asarray(a.sum(axis=axes(a, dim), keepdims=keepdim)), t)
+
+
+def mean_all(self: Any, dtype: Any) -> Any:
+    return mean_dims(self, None, False, dtype)
+
+
+def mean_dims(self: Any, dim: Any, keepdim: bool, dtype: Any) -> Any:
+    t = dtype or self._t
+    if t.kind < FLOAT:
+        raise TypeError("dtype")
+    a = operand(self, compute_type(t))
+    axis = axes(a, dim)
+    count = math.prod(a.shape[d] for d in axis)
+    token = hush(QUIET)
+    try:
+        total = np.add.reduce(a, axis, keepdims=keepdim)
+        return finished(np.asarray(total / a.dtype.type(count)), t)
+    finally:
+        unhush(token)
+
+
+def prod_all(self: Any, dtype: Any) -> Any:
+    return prod_dims(self, None, False, dtype)
+
+
+def prod_dims(self: Any, dim: Any, keepdim: bool, dtype: Any) -> Any:
+    t = _sum_dtype(self, dtype)
+    a = operand(self, compute_type(t))
+    with np.errstate(all="ignore"):
+        return finished(np.asarray(np.multiply.reduce(a, axes(a, dim), keepdims=keepdim, dtype=a.dtype)), t)
+
+
+# -- extrema ----------------------------------------------------------------------------------------
+
+
+def _comparable(self: Any) -> Any:
+    """The array in a type whose order numpy knows."""
+    if self._t.is_complex:
+        raise TypeError("complex")
+    return operand(self, compute_type(self._t))
+
+
+def _extremum_dims(function: Any) -> Kernel:
+    def kernel(self: Any, dim: Any, keepdim: bool) -> Any:
+        a = _comparable(self)
+        axis = axes(a, dim)
+        if any(a.shape[d] == 0 for d in axis):
+            raise TypeError("empty")
+        return finished(np.asarray(function.reduce(a, axis, keepdims=keepdim)), self._t)
+
+    return kernel
+
+
+def _extremum_all(function: Any) -> Kernel:
+    def kernel(self: Any) -> Any:
+        a = _comparable(self)
+        if not a.size:
+            raise TypeError("empty")
+        return finished(np.asarray(function.reduce(a, None)), self._t)
+
+    return kernel
+
+
+def _arg(function: Callable[..., Any]) -> Kernel:
+    """numpy's first index; a nan wins, as in PyTorch."""
+
+    def kernel(self: Any, dim: int | None, keepdim: bool) -> Any:
+        a = _comparable(self)
+        if dim is None:
+            if not a.size:
+                raise TypeError("empty")
+            r = np.asarray(function(a), _int64)
+            return wrap(r.reshape((1,) * a.ndim) if keepdim else r, dtypes.int64)
+        (axis,) = axes(a, dim) or (0,)
+        if not a.ndim:
+            return wrap(np.zeros((), _int64), dtypes.int64)
+        if a.shape[axis] == 0:
+            raise TypeError("empty")
+        r = function(a, axis=axis)
+        if keepdim:
+            r = np.expand_dims(r, axis)
+        return wrap(np.asarray(r, _int64), dtypes.int64)
+
+    return kernel
+
+
+argmax = _arg(np.argmax)
+argmin = _arg(np.argmin)
+
+
+def _selected(arg: Kernel, result: Any) -> Kernel:
+    def kernel(self: Any, dim: int, keepdim: bool) -> Any:
+        a = self._a
+        indices = arg(self, dim, True)
+        if not a.ndim:
+            return result(wrap(a.copy(), self._t), indices)
+        values = np.take_along_axis(a, indices._a, dim)
+        if not keepdim:
+            values = values.squeeze(dim)
+            indices = wrap(indices._a.squeeze(dim), dtypes.int64)
+        return result(wrap(values, self._t), indices)
+
+    return kernel
+
+
+_amin = _extremum_dims(np.minimum)
+_amax = _extremum_dims(np.maximum)
+
+
+def aminmax(self: Any, dim: int | None, keepdim: bool) -> Any:
+    dims = () if dim is None else (dim,)
+    return AMinMax(_amin(self, dims, keepdim), _amax(self, dims, keepdim))
+
+
+# -- truth ------------------------------------------------------------------------------------------
+
+
+def _truth(function: Any, everything: bool) -> Kernel:
+    def kernel(self: Any, dim: Any = None, keepdim: bool = False) -> Any:
+        a = self._a
+        t = self._t
+        if t.kind != 0 and t.itemsize < 4 and t.kind == FLOAT:
+            a = a.astype(np.float32)
+        if everything and dim is not None and type(dim) is not int and not len(dim):
+            r = a.astype(bool)
+        else:
+            axis = axes(a, dim)
+            r = np.asarray(function.reduce(a.astype(bool), axis, keepdims=keepdim))
+        uint8 = dtypes.uint8
+        return wrap(r.astype(np.uint8), uint8) if t is uint8 else wrap(r, dtypes.bool_)
+
+    return kernel
+
+
+# -- variance ---------------------------------------------------------------------------------------
+
+
+def _moments(self: Any, dim: Any, correction: Any, keepdim: bool) -> tuple[Any, Any, Any]:
+    """(variance, mean, array): two passes, the mean in the accumulation type."""
+    t = self._t
+    if t.kind < FLOAT:
+        raise TypeError("dtype")
+    a = operand(self, compute_type(t))
+    axis = axes(a, dim)
+    count = math.prod(a.shape[d] for d in axis)
+    real = a.real.dtype.type
+    free = max(count - (1 if correction is None else correction), 0)
+    mean = np.add.reduce(a, axis, keepdims=True) / real(count)
+    off = a - mean
+    square = off * off if a.dtype.kind != "c" else off.real * off.real + off.imag * off.imag
+    var = np.asarray(np.add.reduce(square, axis, keepdims=keepdim) / real(free))
+    mean = np.asarray(mean)
+    if not keepdim and axis:
+        mean = mean.squeeze(axis)
+    return var, mean, a
+
+
+def var(self: Any, dim: Any, correction: Any, keepdim: bool) -> Any:
+    with np.errstate(all="ignore"):
+        r, _, _ = _moments(self, dim, correction, keepdim)
+    return finished(r, self._t.to_real())
+
+
+def std(self: Any, dim: Any, correction: Any, keepdim: bool) -> Any:
+    with np.errstate(all="ignore"):
+        r, _, _ = _moments(self, dim, correction, keepdim)
+        return finished(np.sqrt(r), self._t.to_real())
+
+
+def var_mean(self: Any, dim: Any, correction: Any, keepdim: bool) -> Any:
+    with np.errstate(all="ignore"):
+        r, mean, _ = _moments(self, dim, correction, keepdim)
+    return finished(r, self._t.to_real()), finished(mean, self._t)
+
+
+def std_mean(self: Any, dim: Any, correction: Any, keepdim: bool) -> Any:
+    with np.errstate(all="ignore"):
+        r, mean, _ = _moments(self, dim, correction, keepdim)
+        return finished(np.sqrt(r), self._t.to_real()), finished(mean, self._t)
+
+
+# -- norms and counts ---------------------------------------------------------------------------------
+
+
+def vector_norm(self: Any, ord: Any, dim: Any, keepdim: bool, dtype: Any) -> Any:  # noqa: A002
+    t = dtype or self._t
+    if t.kind < FLOAT or self._t.kind < FLOAT or t.is_complex != self._t.is_complex:
+        raise TypeError("dtype")
+    a = operand(self, compute_type(t))
+    axis = axes(a, dim)
+    if (ord < 0 or ord == math.inf) and any(a.shape[d] == 0 for d in axis):
+        raise TypeError("empty")
+    with np.errstate(all="ignore"):
+        return finished(np.asarray(_norm(a, float(ord), axis, keepdim)), t.to_real())
+
+
+def _norm(a: Any, order: float, axis: tuple[int, ...], keepdim: bool) -> Any:
+    if order == 0:
+        return np.add.reduce((a != 0).astype(a.real.dtype), axis, keepdims=keepdim)
+    size = np.abs(a)
+    if order == math.inf:
+        return np.maximum.reduce(size, axis, keepdims=keepdim)
+    if order == -math.inf:
+        return np.minimum.reduce(size, axis, keepdims=keepdim)
+    if order == 1:
+        return np.add.reduce(size, axis, keepdims=keepdim)
+    if order == 2:
+        return np.sqrt(np.add.reduce(size * size, axis, keepdims=keepdim))
+    kind = size.dtype.type
+    return np.add.reduce(size ** kind(order), axis, keepdims=keepdim) ** kind(1.0 / order)
+
+
+def count_nonzero(self: Any, dim: Any) -> Any:
+    a = operand(self, compute_type(self._t))
+    return wrap(np.asarray(np.count_nonzero(a, axis=axes(a, dim)), _int64), dtypes.int64)
+
+
+def trace(self: Any) -> Any:
+    if self._a.ndim != 2:
+        raise TypeError("matrix")
+    t = _sum_dtype(self, None)
+    a = operand(self, compute_type(t))
+    return finished(np.asarray(np.trace(a), a.dtype), t)
+
+
+KERNELS: dict[str, Kernel] = {
+    "sum": sum_all,
+    "sum.dim_IntList": sum_dims,
+    "nansum": nansum,
+    "mean": mean_all,
+    "mean.dim": mean_dims,
+    "prod": prod_all,
+    "prod.dim_int": prod_dims,
+    "amax": _amax,
+    "amin": _amin,
+    "aminmax": aminmax,
+    "max": _extremum_all(np.maximum),
+    "min": _extremum_all(np.minimum),
+    "max.dim": _selected(argmax, Max),
+    "min.dim": _selected(argmin, Min),
+    "argmax": argmax,
+    "argmin": argmin,
+    "any": _truth(np.logical_or, False),
+    "any.dim": _truth(np.logical_or, False),
+    "any.dims": _truth(np.logical_or, True),
+    "all": _truth(np.logical_and, False),
+    "all.dim": _truth(np.logical_and, False),
+    "all.dims": _truth(np.logical_and, True),
+    "var.correction": var,
+    "std.correction": std,
+    "var_mean.correction": var_mean,
+    "std_mean.correction": std_mean,
+    "linalg_vector_norm": vector_norm,
+    "count_nonzero": count_nonzero,
+    "count_nonzero.dim_IntList": count_nonzero,
+    "trace": trace,
+}

@@ -1,0 +1,121 @@
+"""Softmax and its kin. Rows of contiguous float32 go to fused kernels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mortice.backend import dtypes
+from mortice_cpu.kernels import _native
+from mortice_cpu.kernels._elementwise import (
+    FLOAT,
+    Kernel,
+    compute_type,
+    finished,
+    operand,
+)
+from mortice_cpu.kernels.reduction import axes, floating
+
+_float32 = np.dtype(np.float32)
+
+
+def _is_last(a: Any, dim: int) -> bool:
+    return a.flags.c_contiguous and (dim == -1 or dim == a.ndim - 1)
+
+
+def _by_row(name: str, dim: int, *arrays: Any) -> Any:
+    """A fused row kernel over the last dimension, or None where it does not apply."""
+    first = arrays[0]
+    if first.dtype != _float32 or first.size < _native.LARGE:
+        return None
+    if not all(_is_last(a, dim) for a in arrays):
+        return None
+    kernel = _native.row(name, _float32)
+    if kernel is None:
+        return None
+    out = np.empty_like(first)
+    cols = first.shape[-1]
+    kernel(_native.address(out), *map(_native.address, arrays), first.size // cols, cols)
+    return out
+
+
+def _checked(self: Any, dim: int, half_to_float: bool) -> tuple[Any, Any]:
+    t = self._t
+    if t.kind != FLOAT or not -max(self._a.ndim, 1) <= dim < max(self._a.ndim, 1):
+        raise TypeError("softmax")
+    return operand(self, compute_type(t)), dtypes.float32 if half_to_float else t
+
+
+def softmax(self: Any, dim: int, half_to_float: bool) -> Any:
+    a, t = _checked(self, dim, half_to_float)
+    r = _by_row("softmax", dim, a)
+    if r is None:
+        axis = dim if a.ndim else None
+        with np.errstate(all="ignore"):
+            if a.size:
+                r = np.exp(a - a.max(axis=axis, keepdims=True))
+                r /= r.sum(axis=axis, keepdims=True)
+            else:
+                r = a.copy()
+    return finished(r, t)
+
+
+def log_softmax(self: Any, dim: int, half_to_float: bool) -> Any:
+    a, t = _checked(self, dim, half_to_float)
+    r = _by_row("log_softmax", dim, a)
+    if r is None:
+        axis = dim if a.ndim else None
+        with np.errstate(all="ignore"):
+            if a.size:
+                r = a - a.max(axis=axis, keepdims=True)
+                r -= np.log(np.exp(r).sum(axis=axis, keepdims=True))
+            else:
+                r = a.copy()
+    return finished(r, t)
+
+
+def softmax_backward(grad: Any, output: Any, dim: int, input_dtype: Any) -> Any:
+    kind = compute_type(grad._t)
+    g, y = operand(grad, kind), operand(output, kind)
+    r = _by_row("softmax_backward", dim, g, y)
+    if r is None:
+        with np.errstate(all="ignore"):
+            product = g * y
+            r = product - y * product.sum(axis=dim if g.ndim else None, keepdims=True)
+    return finished(r, input_dtype)
+
+
+def log_softmax_backward(grad: Any, output: Any, dim: int, input_dtype: Any) -> Any:
+    kind = compute_type(grad._t)
+    g, y = operand(grad, kind), operand(output, kind)
+    r = _by_row("log_softmax_backward", dim, g, y)
+    if r is None:
+        with np.errstate(all="ignore"):
+            r = g - np.exp(y) * g.sum(axis=dim if g.ndim else None, keepdims=True)
+    return finished(r, input_dtype)
+
+
+def logsumexp(self: Any, dim: Any, keepdim: bool) -> Any:
+    a, t = floating(self)
+    axis = axes(a, dim)
+    with np.errstate(all="ignore"):
+        if a.size == 0:
+            return finished(np.log(np.exp(a).sum(axis=axis, keepdims=keepdim)), t)
+        top = a.real.max(axis=axis, keepdims=True)
+        top = np.where(np.isfinite(top), top, 0)
+        total = np.exp(a - top).sum(axis=axis, keepdims=True)
+        r = np.log(total) + top
+    r = np.asarray(r, a.dtype)
+    if not keepdim and axis:
+        r = r.squeeze(axis)
+    return finished(r, t)
+
+
+KERNELS: dict[str, Kernel] = {
+    "_softmax": softmax,
+    "_softmax_backward_data": softmax_backward,
+    "_log_softmax": log_softmax,
+    "_log_softmax_backward_data": log_softmax_backward,
+    "logsumexp": logsumexp,
+}

@@ -1,0 +1,334 @@
+"""Elementwise functions of one tensor."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from mortice.backend import dtypes
+from mortice_cpu.kernels import _native, _special
+from mortice_cpu.kernels._elementwise import (
+    COMPLEX,
+    FLOAT,
+    Kernel,
+    compute_type,
+    finished,
+    float_dtype,
+    operand,
+    unary,
+    wrap,
+)
+
+_float32 = np.dtype(np.float32)
+
+# -- array functions -------------------------------------------------------------------------------
+
+
+def native_or(name: str, fallback: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """The fused kernel for large contiguous float32 arrays, else ``fallback``."""
+
+    def function(a: Any) -> Any:
+        if a.size >= _native.LARGE and a.dtype == _float32:
+            found = _native.apply(name, a)
+            if found is not None:
+                return found
+        return fallback(a)
+
+    return function
+
+
+def sigmoid(a: Any) -> Any:
+    if a.dtype.kind == "c":
+        return 1 / (1 + np.exp(-a))
+    return 1 / (1 + np.exp(-a)) if a.dtype != _float32 else np.reciprocal(1 + np.exp(-a))
+
+
+def rsqrt(a: Any) -> Any:
+    return np.reciprocal(np.sqrt(a))
+
+
+def sgn(a: Any) -> Any:
+    if a.dtype.kind != "c":
+        return np.sign(a) if a.dtype.kind != "f" else _sign(a)
+    size = np.abs(a)
+    return np.where(size == 0, 0, a / np.where(size == 0, 1, size)).astype(a.dtype)
+
+
+def _sign(a: Any) -> Any:
+    """PyTorch's sign of nan is 0."""
+    r = np.sign(a)
+    return np.where(np.isnan(r), np.zeros((), r.dtype), r)
+
+
+def reciprocal(a: Any) -> Any:
+    return np.reciprocal(a)
+
+
+def frac(a: Any) -> Any:
+    return a - np.trunc(a)
+
+
+def sinc(a: Any) -> Any:
+    x = a * a.dtype.type(math.pi)
+    zero = a == 0
+    return np.where(zero, a.dtype.type(1), np.sin(x) / np.where(zero, a.dtype.type(1), x))
+
+
+def deg2rad(a: Any) -> Any:
+    return a * a.dtype.type(math.pi / 180)
+
+
+def rad2deg(a: Any) -> Any:
+    return a * a.dtype.type(180 / math.pi)
+
+
+def _complex_or(real: Any, for_complex: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def function(a: Any) -> Any:
+        return for_complex(a) if a.dtype.kind == "c" else real(a)
+
+    return function
+
+
+def _exp2_complex(a: Any) -> Any:
+    return np.exp(a * a.dtype.type(math.log(2.0)))
+
+
+def _atanh_complex(a: Any) -> Any:
+    return np.arctanh(a)
+
+
+def _on_floats(function: Any) -> Any:
+    """Rounding of integers and bools is the identity."""
+
+    def rounded(a: Any) -> Any:
+        return a.copy() if a.dtype.kind in "iub" else function(a)
+
+    return rounded
+
+
+# -- kernels with arguments or other result types ------------------------------------------------
+
+
+def absolute(self: Any) -> Any:
+    a = self._a
+    t = self._t
+    if t.kind == COMPLEX:
+        return wrap(np.abs(a), t.to_real())
+    if t is dtypes.bool_:
+        return wrap(a.copy(), t)
+    if t.kind == FLOAT and t.itemsize < 4:
+        return finished(np.abs(a.astype(np.float32)), t)
+    return wrap(np.abs(a), t)
+
+
+def neg(self: Any) -> Any:
+    if self._t is dtypes.bool_:
+        raise TypeError("bool")
+    return wrap(np.negative(self._a), self._t)
+
+
+def round_decimals(self: Any, decimals: int) -> Any:
+    t = self._t
+    if t.kind < FLOAT:
+        return wrap(self._a.copy(), t)
+    a = operand(self, compute_type(t))
+    with np.errstate(all="ignore"):
+        if decimals == 0:
+            return finished(np.rint(a), t)
+        scale = a.dtype.type(10.0 ** abs(decimals))
+        r = np.rint(a * scale) / scale if decimals > 0 else np.rint(a / scale) * scale
+    return finished(r, t)
+
+
+def polygamma(n: int, self: Any) -> Any:
+    dtype = float_dtype(self._t)
+    with np.errstate(all="ignore"):
+        return finished(_special.polygamma(n, operand(self, compute_type(dtype))), dtype)
+
+
+def logit(self: Any, eps: float | None) -> Any:
+    dtype = float_dtype(self._t)
+    a = operand(self, compute_type(dtype))
+    with np.errstate(all="ignore"):
+        if eps is not None:
+            low = a.dtype.type(eps)
+            a = np.minimum(np.maximum(a, low), 1 - low)
+        return finished(np.log(a / (1 - a)), dtype)
+
+
+def logit_backward(grad: Any, self: Any, eps: float | None) -> Any:
+    kind = compute_type(self._t)
+    g, x = operand(grad, kind), operand(self, kind)
+    with np.errstate(all="ignore"):
+        r = g / (x * (1 - x))
+        if eps is not None:
+            r = np.where((x < eps) | (x > 1 - eps), x.dtype.type(0), r)
+        else:
+            r = np.where((x < 0) | (x > 1), x.dtype.type(math.nan), r)
+    return finished(r, grad._t)
+
+
+def nan_to_num(self: Any, nan: float | None, posinf: float | None, neginf: float | None) -> Any:
+    t = self._t
+    if t.kind < FLOAT:
+        return wrap(self._a.copy(), t)
+    a = operand(self, compute_type(t))
+    if a.dtype.kind == "c":
+        parts = np.ascontiguousarray(a).view(a.real.dtype)
+        info = _limits(t.to_real())
+        return finished(_replaced(parts, info, nan, posinf, neginf).view(a.dtype).reshape(a.shape), t)
+    return finished(_replaced(a, _limits(t), nan, posinf, neginf), t)
+
+
+def _limits(t: Any) -> Any:
+    if t.itemsize > 2 or t is dtypes.float16:
+        return np.finfo(t.numpy)
+    import ml_dtypes
+
+    return ml_dtypes.finfo(t.numpy)
+
+
+def _replaced(a: Any, info: Any, nan: Any, posinf: Any, neginf: Any) -> Any:
+    kind = a.dtype.type
+    with np.errstate(all="ignore"):
+        r = np.where(np.isnan(a), kind(0.0 if nan is None else nan), a)
+        r = np.where(np.isposinf(a), kind(float(info.max) if posinf is None else posinf), r)
+        return np.where(np.isneginf(a), kind(float(info.min) if neginf is None else neginf), r)
+
+
+def angle(self: Any) -> Any:
+    dtype = float_dtype(self._t)
+    a = operand(self, compute_type(dtype))
+    if a.dtype.kind == "c":
+        return wrap(np.angle(a), dtype.to_real())
+    r = np.where(a < 0, a.dtype.type(math.pi), a.dtype.type(0))
+    return finished(np.where(np.isnan(a), a, r), dtype)
+
+
+def conj_physical(self: Any) -> Any:
+    return wrap(np.conjugate(self._a) if self._t.kind == COMPLEX else self._a.copy(), self._t)
+
+
+def _test(function: Callable[[Any], Any], otherwise: bool) -> Kernel:
+    """A question about floating values; integers all answer ``otherwise``."""
+
+    def kernel(self: Any) -> Any:
+        t = self._t
+        if t.kind < FLOAT:
+            return wrap(np.full(self._a.shape, otherwise), dtypes.bool_)
+        a = self._a
+        if t.itemsize < 4:
+            a = a.astype(np.float32)
+        return wrap(function(a), dtypes.bool_)
+
+    return kernel
+
+
+def signbit(self: Any) -> Any:
+    t = self._t
+    if t.kind < FLOAT:
+        return wrap(self._a < 0 if t is not dtypes.bool_ else np.zeros(self._a.shape, bool), dtypes.bool_)
+    return wrap(np.signbit(operand(self, compute_type(t))), dtypes.bool_)
+
+
+def isreal(self: Any) -> Any:
+    if self._t.kind == COMPLEX:
+        return wrap(self._a.imag == 0, dtypes.bool_)
+    return wrap(np.ones(self._a.shape, bool), dtypes.bool_)
+
+
+def logical_not(self: Any) -> Any:
+    return wrap(np.logical_not(operand(self, compute_type(self._t))), dtypes.bool_)
+
+
+def bitwise_not(self: Any) -> Any:
+    return wrap(np.invert(self._a), self._t)
+
+
+def complex_(real: Any, imag: Any) -> Any:
+    kind = np.result_type(real._a.dtype, np.complex64)
+    r = np.empty(np.broadcast_shapes(real._a.shape, imag._a.shape), kind)
+    r.real, r.imag = real._a, imag._a
+    return wrap(r, real._t.to_complex())
+
+
+def polar(size: Any, angle: Any) -> Any:
+    kind = np.result_type(size._a.dtype, np.complex64)
+    r = np.empty(np.broadcast_shapes(size._a.shape, angle._a.shape), kind)
+    r.real, r.imag = size._a * np.cos(angle._a), size._a * np.sin(angle._a)
+    return wrap(r, size._t.to_complex())
+
+
+_TO_FLOAT: dict[str, Callable[[Any], Any]] = {
+    "reciprocal": reciprocal,
+    "sqrt": np.sqrt,
+    "rsqrt": rsqrt,
+    "exp": native_or("exp", np.exp),
+    "exp2": _complex_or(native_or("exp2", np.exp2), _exp2_complex),
+    "expm1": native_or("expm1", np.expm1),
+    "log": native_or("log", np.log),
+    "log2": native_or("log2", np.log2),
+    "log10": native_or("log10", np.log10),
+    "log1p": native_or("log1p", np.log1p),
+    "sin": native_or("sin", np.sin),
+    "cos": native_or("cos", np.cos),
+    "tan": native_or("tan", np.tan),
+    "asin": native_or("asin", np.arcsin),
+    "acos": native_or("acos", np.arccos),
+    "atan": native_or("atan", np.arctan),
+    "sinh": native_or("sinh", np.sinh),
+    "cosh": native_or("cosh", np.cosh),
+    "tanh": native_or("tanh", np.tanh),
+    "asinh": native_or("asinh", np.arcsinh),
+    "acosh": native_or("acosh", np.arccosh),
+    "atanh": native_or("atanh", np.arctanh),
+    "erf": native_or("erf", _special.erf),
+    "erfc": native_or("erfc", _special.erfc),
+    "erfinv": _special.erfinv,
+    "lgamma": _special.lgamma,
+    "digamma": _special.digamma,
+    "sigmoid": native_or("sigmoid", sigmoid),
+    "i0": _special.bessel_i0,
+    "special_i1": _special.bessel_i1,
+    "sinc": sinc,
+    "deg2rad": deg2rad,
+    "rad2deg": rad2deg,
+}
+
+_SAME: dict[str, Callable[[Any], Any]] = {
+    "sign": sgn,
+    "sgn": sgn,
+    "ceil": _on_floats(np.ceil),
+    "floor": _on_floats(np.floor),
+    "round": _on_floats(np.rint),
+    "trunc": _on_floats(np.trunc),
+    "frac": frac,
+}
+
+KERNELS: dict[str, Kernel] = {
+    **{name: unary(function, to_float=True) for name, function in _TO_FLOAT.items()},
+    **{name: unary(function) for name, function in _SAME.items()},
+    "abs": absolute,
+    "neg": neg,
+    "round.decimals": round_decimals,
+    "polygamma": polygamma,
+    "logit": logit,
+    "logit_backward": logit_backward,
+    "nan_to_num": nan_to_num,
+    "angle": angle,
+    "conj_physical": conj_physical,
+    "isnan": _test(np.isnan, False),
+    "isinf": _test(np.isinf, False),
+    "isfinite": _test(np.isfinite, True),
+    "isposinf": _test(np.isposinf, False),
+    "isneginf": _test(np.isneginf, False),
+    "signbit": signbit,
+    "isreal": isreal,
+    "logical_not": logical_not,
+    "bitwise_not": bitwise_not,
+    "complex": complex_,
+    "polar": polar,
+}

@@ -1,0 +1,265 @@
+"""Scans, sorting, selection and searching: shape rules, bodies and gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from mortice._base.errors import DTypeError, ShapeError
+from mortice._ops.formulas import call, conj, zeros
+from mortice._ops.pointwise import tensor_like
+from mortice._ops.reduction import (
+    at_indices,
+    extremum_all,
+    reduced,
+    selected,
+    spread_evenly,
+)
+from mortice._types import dtypes
+from mortice._types.shapes import wrap_dim
+
+# -- shape rules -----------------------------------------------------------------------------------
+
+
+def scanned(self: Any, dim: int, dtype: Any) -> Any:
+    wrap_dim(dim, len(self._a.shape))
+    return tuple(self._a.shape), dtype or (self._t if self._t.differentiable else dtypes.int64)
+
+
+def scanned_float(self: Any, dim: int) -> Any:
+    wrap_dim(dim, len(self._a.shape))
+    if not self._t.differentiable:
+        raise DTypeError(f"logcumsumexp is implemented for floating-point dtypes, not {self._t!r}.")
+    return tuple(self._a.shape), self._t
+
+
+def scanned_pair(self: Any, dim: int) -> Any:
+    wrap_dim(dim, len(self._a.shape))
+    shape = tuple(self._a.shape)
+    return [(shape, self._t), (shape, dtypes.int64)]
+
+
+def same_pair(self: Any, dim: int, *rest: Any) -> Any:
+    if self._t.is_complex:
+        raise DTypeError(f"Sort does not support complex dtypes on CPU, found {self._t!r}")
+    return scanned_pair(self, dim)
+
+
+def sort_stable(self: Any, stable: Any, dim: int, descending: bool) -> Any:
+    return same_pair(self, dim)
+
+
+def topk(self: Any, k: int, dim: int, largest: bool, sorted: bool) -> Any:  # noqa: A002
+    shape = list(self._a.shape)
+    d = wrap_dim(dim, len(shape))
+    if self._t.is_complex or self._t is dtypes.bool_:
+        raise DTypeError(f"topk is not implemented for {self._t!r}.")
+    if k < 0 or k > (shape[d] if shape else 1):
+        raise ShapeError("selected index k out of range")
+    if shape:
+        shape[d] = k
+    return [(tuple(shape), self._t), (tuple(shape), dtypes.int64)]
+
+
+def kthvalue(self: Any, k: int, dim: int, keepdim: bool) -> Any:
+    shape = self._a.shape
+    d = wrap_dim(dim, len(shape))
+    if k < 1 or k > (shape[d] if shape else 1):
+        raise ShapeError("selected number k out of range for dimension " + str(d))
+    return selected(self, dim, keepdim)
+
+
+def histc(self: Any, bins: int, low: Any, high: Any) -> Any:
+    if bins <= 0:
+        raise ShapeError(f"torch.histc(): bins must be > 0, but got {bins}".replace("torch.", ""))
+    return (bins,), self._t
+
+
+def bucketize(self: Any, boundaries: Any, out_int32: bool, right: bool) -> Any:
+    if len(boundaries._a.shape) != 1:
+        raise ShapeError(
+            "bucketize(): boundaries tensor must be 1 dimension, but got dim("
+            f"{len(boundaries._a.shape)})"
+        )
+    return tuple(self._a.shape), dtypes.int32 if out_int32 else dtypes.int64
+
+
+def searchsorted(
+    sequence: Any, self: Any, out_int32: bool, right: bool, side: str | None, sorter: Any
+) -> Any:
+    if side is not None:
+        if side not in ("left", "right"):
+            raise ShapeError(
+                f"searchsorted(): side can only be 'left' or 'right' but got {side}"
+            )
+        if side == "left" and right:
+            raise ShapeError(
+                "searchsorted(): side and right can't be set to opposites, got side of left while "
+                "right was True"
+            )
+    edges, values = tuple(sequence._a.shape), tuple(self._a.shape)
+    if len(edges) != 1 and (len(edges) != len(values) or edges[:-1] != values[:-1]):
+        raise ShapeError(
+            "searchsorted(): boundaries tensor should be 1 dimension or the first N-1 dimensions of "
+            f"boundaries tensor and input value tensor must match, but we got boundaries tensor "
+            f"{list(edges)} and input value tensor {list(values)}"
+        )
+    if sorter is not None and (tuple(sorter._a.shape) != edges or sorter._t is not dtypes.int64):
+        raise ShapeError(
+            "searchsorted(): boundary and sorter must have the same size and sorter be int64, but "
+            f"got boundary tensor {list(edges)} and sorter tensor {list(sorter._a.shape)}"
+        )
+    return values, dtypes.int32 if out_int32 else dtypes.int64
+
+
+# -- composites ------------------------------------------------------------------------------------
+
+
+def diff(self: Any, n: int, dim: int, prepend: Any, append: Any) -> Any:
+    if self.ndim == 0:
+        raise ShapeError("diff expects input to be at least one-dimensional")
+    if n < 0:
+        raise ShapeError(f"order must be non-negative but got {n}")
+    parts = [x for x in (prepend, self, append) if x is not None]
+    x = call("cat", tuple(parts), dim) if len(parts) > 1 else self
+    size = x.shape[wrap_dim(dim, x.ndim)]
+    if n == 0:
+        return x.clone()
+    if n >= size:
+        return x.narrow(dim, 0, 0).clone()
+    for _ in range(n):
+        size -= 1
+        late, early = x.narrow(dim, 1, size), x.narrow(dim, 0, size)
+        x = late.logical_xor(early) if x._t is dtypes.bool_ else late - early
+    return x
+
+
+def argsort(self: Any, dim: int, descending: bool) -> Any:
+    return call("sort", self, dim, descending)[1]
+
+
+def argsort_stable(self: Any, stable: bool, dim: int, descending: bool) -> Any:
+    return call("sort.stable", self, stable, dim, descending)[1]
+
+
+def msort(self: Any) -> Any:
+    return call("sort", self, 0, False)[0]
+
+
+def bucketize_scalar(value: Any, boundaries: Any, out_int32: bool, right: bool) -> Any:
+    value = tensor_like(value, boundaries)
+    return call("bucketize.Tensor", value, boundaries, out_int32, right)
+
+
+def searchsorted_scalar(
+    sequence: Any, value: Any, out_int32: bool, right: bool, side: Any, sorter: Any
+) -> Any:
+    if sequence.ndim != 1:
+        raise ShapeError(
+            "searchsorted(): input value can be a scalar only when boundaries tensor dimension is 1"
+        )
+    value = tensor_like(value, sequence)
+    return call("searchsorted.Tensor", sequence, value, out_int32, right, side, sorter)
+
+
+def _pair(y: Any, dim: int) -> tuple[Any, Any]:
+    n = y.shape[wrap_dim(dim, y.ndim)]
+    if n == 0:
+        return y, y
+    return y.narrow(dim, 1, n - 1), y.narrow(dim, 0, n - 1)
+
+
+def _spacing(y: Any, x: Any, dim: int) -> Any:
+    """Differences of sample points, shaped to multiply along ``dim`` of y."""
+    if x.ndim == 1 and y.ndim > 1:
+        steps = call("diff", x, 1, -1, None, None)
+        d = wrap_dim(dim, y.ndim)
+        return steps.reshape(tuple(-1 if i == d else 1 for i in range(y.ndim)))
+    return call("diff", x, 1, dim, None, None)
+
+
+def trapezoid_x(y: Any, x: Any, dim: int) -> Any:
+    late, early = _pair(y, dim)
+    if y.shape[wrap_dim(dim, y.ndim)] == 0:
+        return y.sum(dim)
+    return ((late + early) * _spacing(y, x, dim)).sum(dim) / 2.0
+
+
+def trapezoid_dx(y: Any, dx: Any, dim: int) -> Any:
+    late, early = _pair(y, dim)
+    if y.shape[wrap_dim(dim, y.ndim)] == 0:
+        return y.sum(dim)
+    return (late + early).sum(dim) * (dx / 2.0)
+
+
+def cumulative_trapezoid_x(y: Any, x: Any, dim: int) -> Any:
+    late, early = _pair(y, dim)
+    return ((late + early) * _spacing(y, x, dim)).cumsum(dim) / 2.0
+
+
+def cumulative_trapezoid_dx(y: Any, dx: Any, dim: int) -> Any:
+    late, early = _pair(y, dim)
+    return (late + early).cumsum(dim) * (dx / 2.0)
+
+
+# -- gradients -------------------------------------------------------------------------------------
+
+
+def _reversed_cumsum(x: Any, dim: int) -> Any:
+    return x.flip((dim,)).cumsum(dim).flip((dim,))
+
+
+def cumsum_grad(grad: Any, dim: int) -> Any:
+    return grad if not grad._a.shape else _reversed_cumsum(grad, dim)
+
+
+def cumprod_grad(grad: Any, self: Any, result: Any, dim: int, dtype: Any) -> Any:
+    """Sum over k >= i of grad_k * result_k / self_i; exact where zeros occur.
+
+    With zeros the division fails; then each input's derivative is taken from the scan that leaves
+    it out, n scans of length n.
+    """
+    if not self._a.shape or self.numel() == 0:
+        return grad
+    self = self.to(result._t)
+    from mortice._dispatch.state import THREAD
+
+    if not THREAD.grad_enabled and not bool((self == 0).any()):
+        return _reversed_cumsum(grad * conj(result), dim) / conj(self)
+    d = wrap_dim(dim, self.ndim)
+    n = self._a.shape[d]
+    slopes: list[Any] = []
+    edge = tuple(1 if i == d else s for i, s in enumerate(self._a.shape))
+    one = call("full", edge, 1, self._t, None, self.device, None)
+    for i in range(n):
+        before = self.narrow(d, 0, i).prod(d, True) if i else one
+        after = call("cat", (one, self.narrow(d, i + 1, n - 1 - i)), d).cumprod(d)
+        slopes.append((grad.narrow(d, i, n - i) * conj(before * after)).sum(d, True))
+    return call("cat", tuple(slopes), d)
+
+
+def logcumsumexp_grad(grad: Any, self: Any, result: Any, dim: int) -> Any:
+    """exp(self) * reversed cumsum of grad * exp(-result), in logarithms, by sign of grad."""
+    if not self._a.shape or self.numel() == 0:
+        return grad
+    if grad._t.is_complex:
+        part = (grad.conj().log() - result).flip((dim,)).logcumsumexp(dim).flip((dim,))
+        return (part + self).exp().conj()
+    tiny = float("-inf")
+    size = grad.abs().log()
+    total = None
+    for sign in (1, -1):
+        side = grad > 0 if sign > 0 else grad < 0
+        logs = (size - result).masked_fill(side.logical_not(), tiny)
+        part = (logs.flip((dim,)).logcumsumexp(dim).flip((dim,)) + self).exp()
+        total = part if total is None else total - part
+    return total
+
+
+def cumextremum_grad(grad: Any, shape: Sequence[int], indices: Any, dim: int) -> Any:
+    if not len(shape):
+        return grad
+    return call("scatter_add", zeros(shape, grad._t, grad.device), dim, indices, grad)
+
+
+__all__ = [name for name in dir() if not name.startswith("_")]
