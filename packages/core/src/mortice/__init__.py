@@ -55,10 +55,10 @@ def _install() -> None:
     for family in _generated.FAMILIES:
         names.update(family.FUNCTIONS)
         _attach(family.METHODS)
+    _arithmetic.install(names)
     for module in (_arithmetic, _factory_functions, _shape_functions, _view_functions):
         names.update(module.FUNCTIONS)
         _attach(module.METHODS)
-    _arithmetic.install(names)
     _attach(_convert.METHODS)
     _attach(_subclass.METHODS)
     _attach(_indexing.METHODS)

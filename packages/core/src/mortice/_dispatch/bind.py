@@ -34,6 +34,14 @@ SYNONYMS = {
     "a": "self",
 }
 
+#: Operators whose first operand may be a number, too, when called as functions.
+NUMBER_FIRST = frozenset(
+    (
+        "add", "sub", "subtract", "mul", "multiply", "div", "divide", "true_divide", "floor_divide",
+        "where",
+    )
+)  # fmt: skip
+
 _UNSET: Any = object()
 
 
@@ -59,8 +67,9 @@ def bind(
             f"{len(args)} were given"
         )
     values: list[Any] = [_UNSET] * len(arguments)
+    first = numbers and schema.name.rstrip("_") in NUMBER_FIRST
     for i, value in enumerate(args):
-        values[i] = convert(arguments[i], value, i, numbers)
+        values[i] = convert(arguments[i], value, i, numbers if i else first)
     if kwargs:
         _bind_keywords(schema, kwargs, values, numbers, first_name)
     for i, argument in enumerate(arguments):

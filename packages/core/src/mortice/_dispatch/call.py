@@ -65,6 +65,8 @@ def choose(
             given = kwargs
             if kwargs and kwargs.get("out", 0) is None:
                 given = {k: v for k, v in kwargs.items() if k != "out"}
+            elif type(kwargs.get("out")) in (tuple, list) and len(schema.mutated) > 1:
+                given = _spread_out(schema, kwargs)
             if schema.positional <= start:
                 start = -1
             values = bind(schema, args, given, op.row.numbers, first_name, start)
@@ -74,6 +76,16 @@ def choose(
         except Misfit as misfit:
             misfits.append((op, misfit))
     raise _no_overload(packet, args, kwargs, misfits)
+
+
+def _spread_out(schema: Any, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """``out=(values, indices)`` as the keywords that the schema has for them."""
+    names = [schema.arguments[i].name for i in schema.mutated]
+    given = {k: v for k, v in kwargs.items() if k != "out"}
+    if len(names) != len(kwargs["out"]):
+        raise Misfit(f"argument 'out' must be a tuple of {len(names)} tensors")
+    given.update(zip(names, kwargs["out"]))
+    return given
 
 
 def _as_tensor(values: Sequence[Any]) -> Any:

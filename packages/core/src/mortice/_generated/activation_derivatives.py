@@ -13,14 +13,14 @@ from mortice._ops.activation import *
 
 _new = object.__new__
 
-def relu_backward(node, grads):
+def _backward_of_relu(node, grads):
     result, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (threshold_grad(grad, result, 0),)
 
 def relu(next, op):
-    info = Info("ReluBackward0", relu_backward, op)
+    info = Info("ReluBackward0", _backward_of_relu, op)
     def autograd(self):
         result = next(self)
         if not result._t.differentiable:
@@ -38,14 +38,14 @@ def relu(next, op):
         return result
     return autograd
 
-def relu__backward(node, grads):
+def _backward_of_relu_(node, grads):
     result, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (threshold_grad(grad, result, 0),)
 
 def relu_(next, op):
-    info = Info("ReluBackward0", relu__backward, op)
+    info = Info("ReluBackward0", _backward_of_relu_, op)
     def autograd(self):
         check_inplace(self, op)
         edges = (self._g,)
@@ -60,7 +60,7 @@ def relu_(next, op):
         return self
     return autograd
 
-def threshold_backward_backward(node, grads):
+def _backward_of_threshold_backward(node, grads):
     self, threshold, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -68,7 +68,7 @@ def threshold_backward_backward(node, grads):
             zeros_like(grad) if edges[1] is not None else None,)
 
 def threshold_backward(next, op):
-    info = Info("ThresholdBackwardBackward0", threshold_backward_backward, op)
+    info = Info("ThresholdBackwardBackward0", _backward_of_threshold_backward, op)
     def autograd(grad_output, self, threshold):
         result = next(grad_output, self, threshold)
         if not result._t.differentiable:
@@ -85,14 +85,14 @@ def threshold_backward(next, op):
         return result
     return autograd
 
-def threshold_backward(node, grads):
+def _backward_of_threshold(node, grads):
     self, threshold, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (threshold_grad(grad, self, threshold),)
 
 def threshold(next, op):
-    info = Info("ThresholdBackward0", threshold_backward, op)
+    info = Info("ThresholdBackward0", _backward_of_threshold, op)
     def autograd(self, threshold, value):
         result = next(self, threshold, value)
         if not result._t.differentiable:
@@ -109,14 +109,14 @@ def threshold(next, op):
         return result
     return autograd
 
-def threshold__backward(node, grads):
+def _backward_of_threshold_(node, grads):
     self, threshold, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (threshold_grad(grad, self, threshold),)
 
 def threshold_(next, op):
-    info = Info("ThresholdBackward0", threshold__backward, op)
+    info = Info("ThresholdBackward0", _backward_of_threshold_, op)
     def autograd(self, threshold, value):
         check_inplace(self, op)
         edges = (self._g,)
@@ -130,14 +130,14 @@ def threshold_(next, op):
         return self
     return autograd
 
-def gelu_backward(node, grads):
+def _backward_of_gelu(node, grads):
     self, approximate, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (call('gelu_backward', grad, self, approximate),)
 
 def gelu(next, op):
-    info = Info("GeluBackward0", gelu_backward, op)
+    info = Info("GeluBackward0", _backward_of_gelu, op)
     def autograd(self, approximate):
         result = next(self, approximate)
         if not result._t.differentiable:
@@ -154,14 +154,14 @@ def gelu(next, op):
         return result
     return autograd
 
-def gelu__backward(node, grads):
+def _backward_of_gelu_(node, grads):
     self, approximate, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (call('gelu_backward', grad, self, approximate),)
 
 def gelu_(next, op):
-    info = Info("GeluBackward0", gelu__backward, op)
+    info = Info("GeluBackward0", _backward_of_gelu_, op)
     def autograd(self, approximate):
         check_inplace(self, op)
         edges = (self._g,)
@@ -175,7 +175,7 @@ def gelu_(next, op):
         return self
     return autograd
 
-def gelu_backward_backward(node, grads):
+def _backward_of_gelu_backward(node, grads):
     grad_output, self, approximate, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -183,7 +183,7 @@ def gelu_backward_backward(node, grads):
             gelu_grad_grad(grad, grad_output, self, approximate) if edges[1] is not None else None,)
 
 def gelu_backward(next, op):
-    info = Info("GeluBackwardBackward0", gelu_backward_backward, op)
+    info = Info("GeluBackwardBackward0", _backward_of_gelu_backward, op)
     def autograd(grad_output, self, approximate):
         result = next(grad_output, self, approximate)
         if not result._t.differentiable:
@@ -200,14 +200,14 @@ def gelu_backward(next, op):
         return result
     return autograd
 
-def silu_backward(node, grads):
+def _backward_of_silu(node, grads):
     self, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (call('silu_backward', grad, self),)
 
 def silu(next, op):
-    info = Info("SiluBackward0", silu_backward, op)
+    info = Info("SiluBackward0", _backward_of_silu, op)
     def autograd(self):
         result = next(self)
         if not result._t.differentiable:
@@ -224,14 +224,14 @@ def silu(next, op):
         return result
     return autograd
 
-def silu__backward(node, grads):
+def _backward_of_silu_(node, grads):
     self, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (call('silu_backward', grad, self),)
 
 def silu_(next, op):
-    info = Info("SiluBackward0", silu__backward, op)
+    info = Info("SiluBackward0", _backward_of_silu_, op)
     def autograd(self):
         check_inplace(self, op)
         edges = (self._g,)
@@ -245,7 +245,7 @@ def silu_(next, op):
         return self
     return autograd
 
-def silu_backward_backward(node, grads):
+def _backward_of_silu_backward(node, grads):
     grad_output, self, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -253,7 +253,7 @@ def silu_backward_backward(node, grads):
             silu_grad_grad(grad, grad_output, self) if edges[1] is not None else None,)
 
 def silu_backward(next, op):
-    info = Info("SiluBackwardBackward0", silu_backward_backward, op)
+    info = Info("SiluBackwardBackward0", _backward_of_silu_backward, op)
     def autograd(grad_output, self):
         result = next(grad_output, self)
         if not result._t.differentiable:
@@ -270,14 +270,14 @@ def silu_backward(next, op):
         return result
     return autograd
 
-def mish_backward(node, grads):
+def _backward_of_mish(node, grads):
     self, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (call('mish_backward', grad, self),)
 
 def mish(next, op):
-    info = Info("MishBackward0", mish_backward, op)
+    info = Info("MishBackward0", _backward_of_mish, op)
     def autograd(self):
         result = next(self)
         if not result._t.differentiable:
@@ -294,14 +294,14 @@ def mish(next, op):
         return result
     return autograd
 
-def mish__backward(node, grads):
+def _backward_of_mish_(node, grads):
     self, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (call('mish_backward', grad, self),)
 
 def mish_(next, op):
-    info = Info("MishBackward0", mish__backward, op)
+    info = Info("MishBackward0", _backward_of_mish_, op)
     def autograd(self):
         check_inplace(self, op)
         edges = (self._g,)
@@ -315,7 +315,7 @@ def mish_(next, op):
         return self
     return autograd
 
-def mish_backward_backward(node, grads):
+def _backward_of_mish_backward(node, grads):
     grad_output, self, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -323,7 +323,7 @@ def mish_backward_backward(node, grads):
             mish_grad_grad(grad, grad_output, self) if edges[1] is not None else None,)
 
 def mish_backward(next, op):
-    info = Info("MishBackwardBackward0", mish_backward_backward, op)
+    info = Info("MishBackwardBackward0", _backward_of_mish_backward, op)
     def autograd(grad_output, self):
         result = next(grad_output, self)
         if not result._t.differentiable:
@@ -340,14 +340,14 @@ def mish_backward(next, op):
         return result
     return autograd
 
-def elu_backward(node, grads):
+def _backward_of_elu(node, grads):
     self, alpha, scale, input_scale, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (call('elu_backward', grad, alpha, scale, input_scale, False, self),)
 
 def elu(next, op):
-    info = Info("EluBackward0", elu_backward, op)
+    info = Info("EluBackward0", _backward_of_elu, op)
     def autograd(self, alpha, scale, input_scale):
         result = next(self, alpha, scale, input_scale)
         if not result._t.differentiable:
@@ -364,14 +364,14 @@ def elu(next, op):
         return result
     return autograd
 
-def elu__backward(node, grads):
+def _backward_of_elu_(node, grads):
     alpha, scale, input_scale, result, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (call('elu_backward', grad, alpha, scale, input_scale, True, result),)
 
 def elu_(next, op):
-    info = Info("EluBackward0", elu__backward, op)
+    info = Info("EluBackward0", _backward_of_elu_, op)
     def autograd(self, alpha, scale, input_scale):
         check_inplace(self, op)
         edges = (self._g,)
@@ -386,7 +386,7 @@ def elu_(next, op):
         return self
     return autograd
 
-def elu_backward_backward(node, grads):
+def _backward_of_elu_backward(node, grads):
     grad_output, alpha, scale, input_scale, is_result, self_or_result, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -394,7 +394,7 @@ def elu_backward_backward(node, grads):
             elu_grad_grad(grad, grad_output, alpha, scale, input_scale, is_result, self_or_result) if edges[1] is not None else None,)
 
 def elu_backward(next, op):
-    info = Info("EluBackwardBackward0", elu_backward_backward, op)
+    info = Info("EluBackwardBackward0", _backward_of_elu_backward, op)
     def autograd(grad_output, alpha, scale, input_scale, is_result, self_or_result):
         result = next(grad_output, alpha, scale, input_scale, is_result, self_or_result)
         if not result._t.differentiable:
@@ -411,14 +411,14 @@ def elu_backward(next, op):
         return result
     return autograd
 
-def leaky_relu_backward(node, grads):
+def _backward_of_leaky_relu(node, grads):
     self, negative_slope, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (call('leaky_relu_backward', grad, self, negative_slope, False),)
 
 def leaky_relu(next, op):
-    info = Info("LeakyReluBackward0", leaky_relu_backward, op)
+    info = Info("LeakyReluBackward0", _backward_of_leaky_relu, op)
     def autograd(self, negative_slope):
         result = next(self, negative_slope)
         if not result._t.differentiable:
@@ -435,14 +435,14 @@ def leaky_relu(next, op):
         return result
     return autograd
 
-def leaky_relu__backward(node, grads):
+def _backward_of_leaky_relu_(node, grads):
     self, negative_slope, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (call('leaky_relu_backward', grad, self, negative_slope, False),)
 
 def leaky_relu_(next, op):
-    info = Info("LeakyReluBackward0", leaky_relu__backward, op)
+    info = Info("LeakyReluBackward0", _backward_of_leaky_relu_, op)
     def autograd(self, negative_slope):
         check_inplace(self, op)
         edges = (self._g,)
@@ -456,7 +456,7 @@ def leaky_relu_(next, op):
         return self
     return autograd
 
-def leaky_relu_backward_backward(node, grads):
+def _backward_of_leaky_relu_backward(node, grads):
     self, negative_slope, self_is_result, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -464,7 +464,7 @@ def leaky_relu_backward_backward(node, grads):
             zeros_like(grad) if edges[1] is not None else None,)
 
 def leaky_relu_backward(next, op):
-    info = Info("LeakyReluBackwardBackward0", leaky_relu_backward_backward, op)
+    info = Info("LeakyReluBackwardBackward0", _backward_of_leaky_relu_backward, op)
     def autograd(grad_output, self, negative_slope, self_is_result):
         result = next(grad_output, self, negative_slope, self_is_result)
         if not result._t.differentiable:
@@ -481,7 +481,7 @@ def leaky_relu_backward(next, op):
         return result
     return autograd
 
-def _prelu_kernel_backward(node, grads):
+def _backward_of__prelu_kernel(node, grads):
     self, weight, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -491,7 +491,7 @@ def _prelu_kernel_backward(node, grads):
     return out
 
 def _prelu_kernel(next, op):
-    info = Info("PreluKernelBackward0", _prelu_kernel_backward, op)
+    info = Info("PreluKernelBackward0", _backward_of__prelu_kernel, op)
     def autograd(self, weight):
         result = next(self, weight)
         if not result._t.differentiable:
@@ -508,7 +508,7 @@ def _prelu_kernel(next, op):
         return result
     return autograd
 
-def _prelu_kernel_backward_backward(node, grads):
+def _backward_of__prelu_kernel_backward(node, grads):
     grad_output, self, weight, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -518,7 +518,7 @@ def _prelu_kernel_backward_backward(node, grads):
     return out
 
 def _prelu_kernel_backward(next, op):
-    info = Info("PreluKernelBackwardBackward0", _prelu_kernel_backward_backward, op)
+    info = Info("PreluKernelBackwardBackward0", _backward_of__prelu_kernel_backward, op)
     def autograd(grad_output, self, weight):
         result = next(grad_output, self, weight)
         edges = (grad_output._g, self._g, weight._g,)
@@ -530,14 +530,14 @@ def _prelu_kernel_backward(next, op):
         return result
     return autograd
 
-def hardtanh_backward(node, grads):
+def _backward_of_hardtanh(node, grads):
     self, min_val, max_val, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (call('hardtanh_backward', grad, self, min_val, max_val),)
 
 def hardtanh(next, op):
-    info = Info("HardtanhBackward0", hardtanh_backward, op)
+    info = Info("HardtanhBackward0", _backward_of_hardtanh, op)
     def autograd(self, min_val, max_val):
         result = next(self, min_val, max_val)
         if not result._t.differentiable:
@@ -554,14 +554,14 @@ def hardtanh(next, op):
         return result
     return autograd
 
-def hardtanh__backward(node, grads):
+def _backward_of_hardtanh_(node, grads):
     self, min_val, max_val, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (call('hardtanh_backward', grad, self, min_val, max_val),)
 
 def hardtanh_(next, op):
-    info = Info("HardtanhBackward0", hardtanh__backward, op)
+    info = Info("HardtanhBackward0", _backward_of_hardtanh_, op)
     def autograd(self, min_val, max_val):
         check_inplace(self, op)
         edges = (self._g,)
@@ -575,7 +575,7 @@ def hardtanh_(next, op):
         return self
     return autograd
 
-def hardtanh_backward_backward(node, grads):
+def _backward_of_hardtanh_backward(node, grads):
     self, min_val, max_val, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -583,7 +583,7 @@ def hardtanh_backward_backward(node, grads):
             zeros_like(grad) if edges[1] is not None else None,)
 
 def hardtanh_backward(next, op):
-    info = Info("HardtanhBackwardBackward0", hardtanh_backward_backward, op)
+    info = Info("HardtanhBackwardBackward0", _backward_of_hardtanh_backward, op)
     def autograd(grad_output, self, min_val, max_val):
         result = next(grad_output, self, min_val, max_val)
         if not result._t.differentiable:
@@ -600,14 +600,14 @@ def hardtanh_backward(next, op):
         return result
     return autograd
 
-def hardsigmoid_backward(node, grads):
+def _backward_of_hardsigmoid(node, grads):
     self, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (call('hardsigmoid_backward', grad, self),)
 
 def hardsigmoid(next, op):
-    info = Info("HardsigmoidBackward0", hardsigmoid_backward, op)
+    info = Info("HardsigmoidBackward0", _backward_of_hardsigmoid, op)
     def autograd(self):
         result = next(self)
         if not result._t.differentiable:
@@ -624,14 +624,14 @@ def hardsigmoid(next, op):
         return result
     return autograd
 
-def hardsigmoid__backward(node, grads):
+def _backward_of_hardsigmoid_(node, grads):
     self, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (call('hardsigmoid_backward', grad, self),)
 
 def hardsigmoid_(next, op):
-    info = Info("HardsigmoidBackward0", hardsigmoid__backward, op)
+    info = Info("HardsigmoidBackward0", _backward_of_hardsigmoid_, op)
     def autograd(self):
         check_inplace(self, op)
         edges = (self._g,)
@@ -645,7 +645,7 @@ def hardsigmoid_(next, op):
         return self
     return autograd
 
-def hardsigmoid_backward_backward(node, grads):
+def _backward_of_hardsigmoid_backward(node, grads):
     self, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -653,7 +653,7 @@ def hardsigmoid_backward_backward(node, grads):
             zeros_like(grad) if edges[1] is not None else None,)
 
 def hardsigmoid_backward(next, op):
-    info = Info("HardsigmoidBackwardBackward0", hardsigmoid_backward_backward, op)
+    info = Info("HardsigmoidBackwardBackward0", _backward_of_hardsigmoid_backward, op)
     def autograd(grad_output, self):
         result = next(grad_output, self)
         if not result._t.differentiable:
@@ -670,14 +670,14 @@ def hardsigmoid_backward(next, op):
         return result
     return autograd
 
-def hardswish_backward(node, grads):
+def _backward_of_hardswish(node, grads):
     self, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (call('hardswish_backward', grad, self),)
 
 def hardswish(next, op):
-    info = Info("HardswishBackward0", hardswish_backward, op)
+    info = Info("HardswishBackward0", _backward_of_hardswish, op)
     def autograd(self):
         result = next(self)
         if not result._t.differentiable:
@@ -694,14 +694,14 @@ def hardswish(next, op):
         return result
     return autograd
 
-def hardswish__backward(node, grads):
+def _backward_of_hardswish_(node, grads):
     self, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (call('hardswish_backward', grad, self),)
 
 def hardswish_(next, op):
-    info = Info("HardswishBackward0", hardswish__backward, op)
+    info = Info("HardswishBackward0", _backward_of_hardswish_, op)
     def autograd(self):
         check_inplace(self, op)
         edges = (self._g,)
@@ -715,7 +715,7 @@ def hardswish_(next, op):
         return self
     return autograd
 
-def hardswish_backward_backward(node, grads):
+def _backward_of_hardswish_backward(node, grads):
     grad_output, self, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -723,7 +723,7 @@ def hardswish_backward_backward(node, grads):
             hardswish_grad_grad(grad, grad_output, self) if edges[1] is not None else None,)
 
 def hardswish_backward(next, op):
-    info = Info("HardswishBackwardBackward0", hardswish_backward_backward, op)
+    info = Info("HardswishBackwardBackward0", _backward_of_hardswish_backward, op)
     def autograd(grad_output, self):
         result = next(grad_output, self)
         if not result._t.differentiable:
@@ -740,14 +740,14 @@ def hardswish_backward(next, op):
         return result
     return autograd
 
-def softplus_backward(node, grads):
+def _backward_of_softplus(node, grads):
     self, beta, threshold, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (call('softplus_backward', grad, self, beta, threshold),)
 
 def softplus(next, op):
-    info = Info("SoftplusBackward0", softplus_backward, op)
+    info = Info("SoftplusBackward0", _backward_of_softplus, op)
     def autograd(self, beta, threshold):
         result = next(self, beta, threshold)
         if not result._t.differentiable:
@@ -764,7 +764,7 @@ def softplus(next, op):
         return result
     return autograd
 
-def softplus_backward_backward(node, grads):
+def _backward_of_softplus_backward(node, grads):
     grad_output, self, beta, threshold, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -772,7 +772,7 @@ def softplus_backward_backward(node, grads):
             softplus_grad_grad(grad, grad_output, self, beta, threshold) if edges[1] is not None else None,)
 
 def softplus_backward(next, op):
-    info = Info("SoftplusBackwardBackward0", softplus_backward_backward, op)
+    info = Info("SoftplusBackwardBackward0", _backward_of_softplus_backward, op)
     def autograd(grad_output, self, beta, threshold):
         result = next(grad_output, self, beta, threshold)
         if not result._t.differentiable:
@@ -789,14 +789,14 @@ def softplus_backward(next, op):
         return result
     return autograd
 
-def softshrink_backward(node, grads):
+def _backward_of_softshrink(node, grads):
     self, lambd, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (call('softshrink_backward', grad, self, lambd),)
 
 def softshrink(next, op):
-    info = Info("SoftshrinkBackward0", softshrink_backward, op)
+    info = Info("SoftshrinkBackward0", _backward_of_softshrink, op)
     def autograd(self, lambd):
         result = next(self, lambd)
         if not result._t.differentiable:
@@ -813,7 +813,7 @@ def softshrink(next, op):
         return result
     return autograd
 
-def softshrink_backward_backward(node, grads):
+def _backward_of_softshrink_backward(node, grads):
     self, lambd, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -821,7 +821,7 @@ def softshrink_backward_backward(node, grads):
             zeros_like(grad) if edges[1] is not None else None,)
 
 def softshrink_backward(next, op):
-    info = Info("SoftshrinkBackwardBackward0", softshrink_backward_backward, op)
+    info = Info("SoftshrinkBackwardBackward0", _backward_of_softshrink_backward, op)
     def autograd(grad_output, self, lambd):
         result = next(grad_output, self, lambd)
         if not result._t.differentiable:
@@ -838,14 +838,14 @@ def softshrink_backward(next, op):
         return result
     return autograd
 
-def hardshrink_backward(node, grads):
+def _backward_of_hardshrink(node, grads):
     self, lambd, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (call('hardshrink_backward', grad, self, lambd),)
 
 def hardshrink(next, op):
-    info = Info("HardshrinkBackward0", hardshrink_backward, op)
+    info = Info("HardshrinkBackward0", _backward_of_hardshrink, op)
     def autograd(self, lambd):
         result = next(self, lambd)
         if not result._t.differentiable:
@@ -862,7 +862,7 @@ def hardshrink(next, op):
         return result
     return autograd
 
-def hardshrink_backward_backward(node, grads):
+def _backward_of_hardshrink_backward(node, grads):
     self, lambd, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -870,7 +870,7 @@ def hardshrink_backward_backward(node, grads):
             zeros_like(grad) if edges[1] is not None else None,)
 
 def hardshrink_backward(next, op):
-    info = Info("HardshrinkBackwardBackward0", hardshrink_backward_backward, op)
+    info = Info("HardshrinkBackwardBackward0", _backward_of_hardshrink_backward, op)
     def autograd(grad_out, self, lambd):
         result = next(grad_out, self, lambd)
         if not result._t.differentiable:
@@ -887,14 +887,14 @@ def hardshrink_backward(next, op):
         return result
     return autograd
 
-def log_sigmoid_forward_backward(node, grads):
+def _backward_of_log_sigmoid_forward(node, grads):
     self, result1, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (call('log_sigmoid_backward', grad, self, result1),)
 
 def log_sigmoid_forward(next, op):
-    info = Info("LogSigmoidForwardBackward0", log_sigmoid_forward_backward, op)
+    info = Info("LogSigmoidForwardBackward0", _backward_of_log_sigmoid_forward, op)
     def autograd(self):
         result = next(self)
         edges = (self._g,)
@@ -907,7 +907,7 @@ def log_sigmoid_forward(next, op):
         return result
     return autograd
 
-def log_sigmoid_backward_backward(node, grads):
+def _backward_of_log_sigmoid_backward(node, grads):
     grad_output, self, buffer, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -915,7 +915,7 @@ def log_sigmoid_backward_backward(node, grads):
             log_sigmoid_grad_grad(grad, grad_output, self) if edges[1] is not None else None,)
 
 def log_sigmoid_backward(next, op):
-    info = Info("LogSigmoidBackwardBackward0", log_sigmoid_backward_backward, op)
+    info = Info("LogSigmoidBackwardBackward0", _backward_of_log_sigmoid_backward, op)
     def autograd(grad_output, self, buffer):
         result = next(grad_output, self, buffer)
         if not result._t.differentiable:
@@ -934,14 +934,14 @@ def log_sigmoid_backward(next, op):
         return result
     return autograd
 
-def glu_backward(node, grads):
+def _backward_of_glu(node, grads):
     self, dim, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (call('glu_backward', grad, self, dim),)
 
 def glu(next, op):
-    info = Info("GluBackward0", glu_backward, op)
+    info = Info("GluBackward0", _backward_of_glu, op)
     def autograd(self, dim):
         result = next(self, dim)
         if not result._t.differentiable:
@@ -958,7 +958,7 @@ def glu(next, op):
         return result
     return autograd
 
-def glu_backward_backward(node, grads):
+def _backward_of_glu_backward(node, grads):
     grad_output, self, dim, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -966,7 +966,7 @@ def glu_backward_backward(node, grads):
             glu_grad_grad(grad, grad_output, self, dim) if edges[1] is not None else None,)
 
 def glu_backward(next, op):
-    info = Info("GluBackwardBackward0", glu_backward_backward, op)
+    info = Info("GluBackwardBackward0", _backward_of_glu_backward, op)
     def autograd(grad_output, self, dim):
         result = next(grad_output, self, dim)
         if not result._t.differentiable:
@@ -983,7 +983,7 @@ def glu_backward(next, op):
         return result
     return autograd
 
-def sigmoid_backward_backward(node, grads):
+def _backward_of_sigmoid_backward(node, grads):
     grad_output, output, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -991,7 +991,7 @@ def sigmoid_backward_backward(node, grads):
             grad * conj(grad_output) * conj(output * -2 + 1) if edges[1] is not None else None,)
 
 def sigmoid_backward(next, op):
-    info = Info("SigmoidBackwardBackward0", sigmoid_backward_backward, op)
+    info = Info("SigmoidBackwardBackward0", _backward_of_sigmoid_backward, op)
     def autograd(grad_output, output):
         result = next(grad_output, output)
         if not result._t.differentiable:
@@ -1008,7 +1008,7 @@ def sigmoid_backward(next, op):
         return result
     return autograd
 
-def tanh_backward_backward(node, grads):
+def _backward_of_tanh_backward(node, grads):
     grad_output, output, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -1016,7 +1016,7 @@ def tanh_backward_backward(node, grads):
             grad * conj(grad_output * output) * -2 if edges[1] is not None else None,)
 
 def tanh_backward(next, op):
-    info = Info("TanhBackwardBackward0", tanh_backward_backward, op)
+    info = Info("TanhBackwardBackward0", _backward_of_tanh_backward, op)
     def autograd(grad_output, output):
         result = next(grad_output, output)
         if not result._t.differentiable:

@@ -13,14 +13,14 @@ from mortice._ops.ordering import *
 
 _new = object.__new__
 
-def cumsum_backward(node, grads):
+def _backward_of_cumsum(node, grads):
     dim, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (cumsum_grad(grad, dim),)
 
 def cumsum(next, op):
-    info = Info("CumsumBackward0", cumsum_backward, op)
+    info = Info("CumsumBackward0", _backward_of_cumsum, op)
     def autograd(self, dim, dtype):
         result = next(self, dim, dtype)
         if not result._t.differentiable:
@@ -37,14 +37,14 @@ def cumsum(next, op):
         return result
     return autograd
 
-def cumsum__backward(node, grads):
+def _backward_of_cumsum_(node, grads):
     dim, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (cumsum_grad(grad, dim),)
 
 def cumsum_(next, op):
-    info = Info("CumsumBackward0", cumsum__backward, op)
+    info = Info("CumsumBackward0", _backward_of_cumsum_, op)
     def autograd(self, dim, dtype):
         check_inplace(self, op)
         edges = (self._g,)
@@ -57,14 +57,14 @@ def cumsum_(next, op):
         return self
     return autograd
 
-def cumprod_backward(node, grads):
+def _backward_of_cumprod(node, grads):
     self, dim, dtype, result, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (cumprod_grad(grad, self, result, dim, dtype),)
 
 def cumprod(next, op):
-    info = Info("CumprodBackward0", cumprod_backward, op)
+    info = Info("CumprodBackward0", _backward_of_cumprod, op)
     def autograd(self, dim, dtype):
         result = next(self, dim, dtype)
         if not result._t.differentiable:
@@ -82,14 +82,14 @@ def cumprod(next, op):
         return result
     return autograd
 
-def cumprod__backward(node, grads):
+def _backward_of_cumprod_(node, grads):
     self, dim, dtype, result, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (cumprod_grad(grad, self, result, dim, dtype),)
 
 def cumprod_(next, op):
-    info = Info("CumprodBackward0", cumprod__backward, op)
+    info = Info("CumprodBackward0", _backward_of_cumprod_, op)
     def autograd(self, dim, dtype):
         check_inplace(self, op)
         edges = (self._g,)
@@ -105,14 +105,14 @@ def cumprod_(next, op):
         return self
     return autograd
 
-def logcumsumexp_backward(node, grads):
+def _backward_of_logcumsumexp(node, grads):
     self, dim, result, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (logcumsumexp_grad(grad, self, result, dim),)
 
 def logcumsumexp(next, op):
-    info = Info("LogcumsumexpBackward0", logcumsumexp_backward, op)
+    info = Info("LogcumsumexpBackward0", _backward_of_logcumsumexp, op)
     def autograd(self, dim):
         result = next(self, dim)
         if not result._t.differentiable:
@@ -130,14 +130,14 @@ def logcumsumexp(next, op):
         return result
     return autograd
 
-def cummax_backward(node, grads):
+def _backward_of_cummax(node, grads):
     dim, self_shape, result1, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (cumextremum_grad(grad, self_shape, result1, dim),)
 
 def cummax(next, op):
-    info = Info("CummaxBackward0", cummax_backward, op)
+    info = Info("CummaxBackward0", _backward_of_cummax, op)
     def autograd(self, dim):
         result = next(self, dim)
         edges = (self._g,)
@@ -150,14 +150,14 @@ def cummax(next, op):
         return result
     return autograd
 
-def cummin_backward(node, grads):
+def _backward_of_cummin(node, grads):
     dim, self_shape, result1, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (cumextremum_grad(grad, self_shape, result1, dim),)
 
 def cummin(next, op):
-    info = Info("CumminBackward0", cummin_backward, op)
+    info = Info("CumminBackward0", _backward_of_cummin, op)
     def autograd(self, dim):
         result = next(self, dim)
         edges = (self._g,)
@@ -170,14 +170,14 @@ def cummin(next, op):
         return result
     return autograd
 
-def sort_backward(node, grads):
+def _backward_of_sort(node, grads):
     dim, self_shape, result1, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (at_indices(grad, self_shape, dim, result1, True),)
 
 def sort(next, op):
-    info = Info("SortBackward0", sort_backward, op)
+    info = Info("SortBackward0", _backward_of_sort, op)
     def autograd(self, dim, descending):
         result = next(self, dim, descending)
         edges = (self._g,)
@@ -190,14 +190,14 @@ def sort(next, op):
         return result
     return autograd
 
-def sort_stable_backward(node, grads):
+def _backward_of_sort_stable(node, grads):
     dim, self_shape, result1, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (at_indices(grad, self_shape, dim, result1, True),)
 
 def sort_stable(next, op):
-    info = Info("SortBackward0", sort_stable_backward, op)
+    info = Info("SortBackward0", _backward_of_sort_stable, op)
     def autograd(self, stable, dim, descending):
         result = next(self, stable, dim, descending)
         edges = (self._g,)
@@ -210,14 +210,14 @@ def sort_stable(next, op):
         return result
     return autograd
 
-def topk_backward(node, grads):
+def _backward_of_topk(node, grads):
     dim, self_shape, result1, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (at_indices(grad, self_shape, dim, result1, True),)
 
 def topk(next, op):
-    info = Info("TopkBackward0", topk_backward, op)
+    info = Info("TopkBackward0", _backward_of_topk, op)
     def autograd(self, k, dim, largest, sorted):
         result = next(self, k, dim, largest, sorted)
         edges = (self._g,)
@@ -230,14 +230,14 @@ def topk(next, op):
         return result
     return autograd
 
-def kthvalue_backward(node, grads):
+def _backward_of_kthvalue(node, grads):
     dim, keepdim, self_shape, result1, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (at_indices(grad, self_shape, dim, result1, keepdim),)
 
 def kthvalue(next, op):
-    info = Info("KthvalueBackward0", kthvalue_backward, op)
+    info = Info("KthvalueBackward0", _backward_of_kthvalue, op)
     def autograd(self, k, dim, keepdim):
         result = next(self, k, dim, keepdim)
         edges = (self._g,)
@@ -250,14 +250,14 @@ def kthvalue(next, op):
         return result
     return autograd
 
-def median_backward(node, grads):
+def _backward_of_median(node, grads):
     self, result, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (spread_evenly(grad, self, result, (), False),)
 
 def median(next, op):
-    info = Info("MedianBackward0", median_backward, op)
+    info = Info("MedianBackward0", _backward_of_median, op)
     def autograd(self):
         result = next(self)
         if not result._t.differentiable:
@@ -275,14 +275,14 @@ def median(next, op):
         return result
     return autograd
 
-def median_dim_backward(node, grads):
+def _backward_of_median_dim(node, grads):
     dim, keepdim, self_shape, result1, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (at_indices(grad, self_shape, dim, result1, keepdim),)
 
 def median_dim(next, op):
-    info = Info("MedianBackward0", median_dim_backward, op)
+    info = Info("MedianBackward0", _backward_of_median_dim, op)
     def autograd(self, dim, keepdim):
         result = next(self, dim, keepdim)
         edges = (self._g,)
@@ -295,14 +295,14 @@ def median_dim(next, op):
         return result
     return autograd
 
-def nanmedian_backward(node, grads):
+def _backward_of_nanmedian(node, grads):
     self, result, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (spread_evenly(grad, self, result, (), False),)
 
 def nanmedian(next, op):
-    info = Info("NanmedianBackward0", nanmedian_backward, op)
+    info = Info("NanmedianBackward0", _backward_of_nanmedian, op)
     def autograd(self):
         result = next(self)
         if not result._t.differentiable:
@@ -320,14 +320,14 @@ def nanmedian(next, op):
         return result
     return autograd
 
-def nanmedian_dim_backward(node, grads):
+def _backward_of_nanmedian_dim(node, grads):
     dim, keepdim, self_shape, result1, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (at_indices(grad, self_shape, dim, result1, keepdim),)
 
 def nanmedian_dim(next, op):
-    info = Info("NanmedianBackward0", nanmedian_dim_backward, op)
+    info = Info("NanmedianBackward0", _backward_of_nanmedian_dim, op)
     def autograd(self, dim, keepdim):
         result = next(self, dim, keepdim)
         edges = (self._g,)
@@ -340,14 +340,14 @@ def nanmedian_dim(next, op):
         return result
     return autograd
 
-def mode_backward(node, grads):
+def _backward_of_mode(node, grads):
     dim, keepdim, self_shape, result1, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (at_indices(grad, self_shape, dim, result1, keepdim),)
 
 def mode(next, op):
-    info = Info("ModeBackward0", mode_backward, op)
+    info = Info("ModeBackward0", _backward_of_mode, op)
     def autograd(self, dim, keepdim):
         result = next(self, dim, keepdim)
         edges = (self._g,)

@@ -13,7 +13,7 @@ from mortice._ops.pointwise import *
 
 _new = object.__new__
 
-def add_Tensor_backward(node, grads):
+def _backward_of_add_Tensor(node, grads):
     alpha, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -21,7 +21,7 @@ def add_Tensor_backward(node, grads):
             scaled(grad, alpha) if edges[1] is not None else None,)
 
 def add_Tensor(next, op):
-    info = Info("AddBackward0", add_Tensor_backward, op)
+    info = Info("AddBackward0", _backward_of_add_Tensor, op)
     def autograd(self, other, alpha):
         result = next(self, other, alpha)
         if not result._t.differentiable:
@@ -38,7 +38,7 @@ def add_Tensor(next, op):
         return result
     return autograd
 
-def add__Tensor_backward(node, grads):
+def _backward_of_add__Tensor(node, grads):
     alpha, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -46,7 +46,7 @@ def add__Tensor_backward(node, grads):
             scaled(grad, alpha) if edges[1] is not None else None,)
 
 def add__Tensor(next, op):
-    info = Info("AddBackward0", add__Tensor_backward, op)
+    info = Info("AddBackward0", _backward_of_add__Tensor, op)
     def autograd(self, other, alpha):
         check_inplace(self, op)
         edges = (self._g, edge(other),)
@@ -59,7 +59,7 @@ def add__Tensor(next, op):
         return self
     return autograd
 
-def sub_Tensor_backward(node, grads):
+def _backward_of_sub_Tensor(node, grads):
     alpha, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -67,7 +67,7 @@ def sub_Tensor_backward(node, grads):
             -scaled(grad, alpha) if edges[1] is not None else None,)
 
 def sub_Tensor(next, op):
-    info = Info("SubBackward0", sub_Tensor_backward, op)
+    info = Info("SubBackward0", _backward_of_sub_Tensor, op)
     def autograd(self, other, alpha):
         result = next(self, other, alpha)
         if not result._t.differentiable:
@@ -84,7 +84,7 @@ def sub_Tensor(next, op):
         return result
     return autograd
 
-def sub__Tensor_backward(node, grads):
+def _backward_of_sub__Tensor(node, grads):
     alpha, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -92,7 +92,7 @@ def sub__Tensor_backward(node, grads):
             -scaled(grad, alpha) if edges[1] is not None else None,)
 
 def sub__Tensor(next, op):
-    info = Info("SubBackward0", sub__Tensor_backward, op)
+    info = Info("SubBackward0", _backward_of_sub__Tensor, op)
     def autograd(self, other, alpha):
         check_inplace(self, op)
         edges = (self._g, edge(other),)
@@ -105,7 +105,7 @@ def sub__Tensor(next, op):
         return self
     return autograd
 
-def rsub_Tensor_backward(node, grads):
+def _backward_of_rsub_Tensor(node, grads):
     alpha, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -113,7 +113,7 @@ def rsub_Tensor_backward(node, grads):
             grad if edges[1] is not None else None,)
 
 def rsub_Tensor(next, op):
-    info = Info("RsubBackward0", rsub_Tensor_backward, op)
+    info = Info("RsubBackward0", _backward_of_rsub_Tensor, op)
     def autograd(self, other, alpha):
         result = next(self, other, alpha)
         if not result._t.differentiable:
@@ -130,7 +130,7 @@ def rsub_Tensor(next, op):
         return result
     return autograd
 
-def mul_Tensor_backward(node, grads):
+def _backward_of_mul_Tensor(node, grads):
     self, other, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -138,7 +138,7 @@ def mul_Tensor_backward(node, grads):
             grad * conj(self) if edges[1] is not None else None,)
 
 def mul_Tensor(next, op):
-    info = Info("MulBackward0", mul_Tensor_backward, op)
+    info = Info("MulBackward0", _backward_of_mul_Tensor, op)
     def autograd(self, other):
         result = next(self, other)
         if not result._t.differentiable:
@@ -155,7 +155,7 @@ def mul_Tensor(next, op):
         return result
     return autograd
 
-def mul__Tensor_backward(node, grads):
+def _backward_of_mul__Tensor(node, grads):
     self, other, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -163,7 +163,7 @@ def mul__Tensor_backward(node, grads):
             grad * conj(self) if edges[1] is not None else None,)
 
 def mul__Tensor(next, op):
-    info = Info("MulBackward0", mul__Tensor_backward, op)
+    info = Info("MulBackward0", _backward_of_mul__Tensor, op)
     def autograd(self, other):
         check_inplace(self, op)
         edges = (self._g, edge(other),)
@@ -177,7 +177,7 @@ def mul__Tensor(next, op):
         return self
     return autograd
 
-def div_Tensor_backward(node, grads):
+def _backward_of_div_Tensor(node, grads):
     self, other, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -185,7 +185,7 @@ def div_Tensor_backward(node, grads):
             -grad * conj(self / other / other) if edges[1] is not None else None,)
 
 def div_Tensor(next, op):
-    info = Info("DivBackward0", div_Tensor_backward, op)
+    info = Info("DivBackward0", _backward_of_div_Tensor, op)
     def autograd(self, other):
         result = next(self, other)
         if not result._t.differentiable:
@@ -202,7 +202,7 @@ def div_Tensor(next, op):
         return result
     return autograd
 
-def div__Tensor_backward(node, grads):
+def _backward_of_div__Tensor(node, grads):
     self, other, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -210,7 +210,7 @@ def div__Tensor_backward(node, grads):
             -grad * conj(self / other / other) if edges[1] is not None else None,)
 
 def div__Tensor(next, op):
-    info = Info("DivBackward0", div__Tensor_backward, op)
+    info = Info("DivBackward0", _backward_of_div__Tensor, op)
     def autograd(self, other):
         check_inplace(self, op)
         edges = (self._g, edge(other),)
@@ -224,7 +224,7 @@ def div__Tensor(next, op):
         return self
     return autograd
 
-def div_Tensor_mode_backward(node, grads):
+def _backward_of_div_Tensor_mode(node, grads):
     self, other, rounding_mode, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -232,7 +232,7 @@ def div_Tensor_mode_backward(node, grads):
             div_mode_grad_other(grad, self, other, rounding_mode) if edges[1] is not None else None,)
 
 def div_Tensor_mode(next, op):
-    info = Info("DivBackward0", div_Tensor_mode_backward, op)
+    info = Info("DivBackward0", _backward_of_div_Tensor_mode, op)
     def autograd(self, other, rounding_mode):
         result = next(self, other, rounding_mode)
         if not result._t.differentiable:
@@ -249,7 +249,7 @@ def div_Tensor_mode(next, op):
         return result
     return autograd
 
-def div__Tensor_mode_backward(node, grads):
+def _backward_of_div__Tensor_mode(node, grads):
     self, other, rounding_mode, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -257,7 +257,7 @@ def div__Tensor_mode_backward(node, grads):
             div_mode_grad_other(grad, self, other, rounding_mode) if edges[1] is not None else None,)
 
 def div__Tensor_mode(next, op):
-    info = Info("DivBackward0", div__Tensor_mode_backward, op)
+    info = Info("DivBackward0", _backward_of_div__Tensor_mode, op)
     def autograd(self, other, rounding_mode):
         check_inplace(self, op)
         edges = (self._g, edge(other),)
@@ -271,7 +271,7 @@ def div__Tensor_mode(next, op):
         return self
     return autograd
 
-def fmod_Tensor_backward(node, grads):
+def _backward_of_fmod_Tensor(node, grads):
     self, other, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -279,7 +279,7 @@ def fmod_Tensor_backward(node, grads):
             -grad * call('div.Tensor_mode', self, other, 'trunc') if edges[1] is not None else None,)
 
 def fmod_Tensor(next, op):
-    info = Info("FmodBackward0", fmod_Tensor_backward, op)
+    info = Info("FmodBackward0", _backward_of_fmod_Tensor, op)
     def autograd(self, other):
         result = next(self, other)
         if not result._t.differentiable:
@@ -296,7 +296,7 @@ def fmod_Tensor(next, op):
         return result
     return autograd
 
-def fmod__Tensor_backward(node, grads):
+def _backward_of_fmod__Tensor(node, grads):
     self, other, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -304,7 +304,7 @@ def fmod__Tensor_backward(node, grads):
             -grad * call('div.Tensor_mode', self, other, 'trunc') if edges[1] is not None else None,)
 
 def fmod__Tensor(next, op):
-    info = Info("FmodBackward0", fmod__Tensor_backward, op)
+    info = Info("FmodBackward0", _backward_of_fmod__Tensor, op)
     def autograd(self, other):
         check_inplace(self, op)
         edges = (self._g, edge(other),)
@@ -318,7 +318,7 @@ def fmod__Tensor(next, op):
         return self
     return autograd
 
-def remainder_Tensor_backward(node, grads):
+def _backward_of_remainder_Tensor(node, grads):
     self, other, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -326,7 +326,7 @@ def remainder_Tensor_backward(node, grads):
             -grad * call('div.Tensor_mode', self, other, 'floor') if edges[1] is not None else None,)
 
 def remainder_Tensor(next, op):
-    info = Info("RemainderBackward0", remainder_Tensor_backward, op)
+    info = Info("RemainderBackward0", _backward_of_remainder_Tensor, op)
     def autograd(self, other):
         result = next(self, other)
         if not result._t.differentiable:
@@ -343,7 +343,7 @@ def remainder_Tensor(next, op):
         return result
     return autograd
 
-def remainder__Tensor_backward(node, grads):
+def _backward_of_remainder__Tensor(node, grads):
     self, other, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -351,7 +351,7 @@ def remainder__Tensor_backward(node, grads):
             -grad * call('div.Tensor_mode', self, other, 'floor') if edges[1] is not None else None,)
 
 def remainder__Tensor(next, op):
-    info = Info("RemainderBackward0", remainder__Tensor_backward, op)
+    info = Info("RemainderBackward0", _backward_of_remainder__Tensor, op)
     def autograd(self, other):
         check_inplace(self, op)
         edges = (self._g, edge(other),)
@@ -365,7 +365,7 @@ def remainder__Tensor(next, op):
         return self
     return autograd
 
-def pow_Tensor_Tensor_backward(node, grads):
+def _backward_of_pow_Tensor_Tensor(node, grads):
     self, exponent, result, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -373,7 +373,7 @@ def pow_Tensor_Tensor_backward(node, grads):
             pow_grad_exponent(grad, self, exponent, result) if edges[1] is not None else None,)
 
 def pow_Tensor_Tensor(next, op):
-    info = Info("PowBackward0", pow_Tensor_Tensor_backward, op)
+    info = Info("PowBackward0", _backward_of_pow_Tensor_Tensor, op)
     def autograd(self, exponent):
         result = next(self, exponent)
         if not result._t.differentiable:
@@ -391,7 +391,7 @@ def pow_Tensor_Tensor(next, op):
         return result
     return autograd
 
-def pow__Tensor_Tensor_backward(node, grads):
+def _backward_of_pow__Tensor_Tensor(node, grads):
     self, exponent, result, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -399,7 +399,7 @@ def pow__Tensor_Tensor_backward(node, grads):
             pow_grad_exponent(grad, self, exponent, result) if edges[1] is not None else None,)
 
 def pow__Tensor_Tensor(next, op):
-    info = Info("PowBackward0", pow__Tensor_Tensor_backward, op)
+    info = Info("PowBackward0", _backward_of_pow__Tensor_Tensor, op)
     def autograd(self, exponent):
         check_inplace(self, op)
         edges = (self._g, edge(exponent),)
@@ -415,14 +415,14 @@ def pow__Tensor_Tensor(next, op):
         return self
     return autograd
 
-def pow_Scalar_backward(node, grads):
+def _backward_of_pow_Scalar(node, grads):
     self, exponent, result, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (pow_grad_exponent(grad, self, exponent, result),)
 
 def pow_Scalar(next, op):
-    info = Info("PowBackward0", pow_Scalar_backward, op)
+    info = Info("PowBackward0", _backward_of_pow_Scalar, op)
     def autograd(self, exponent):
         result = next(self, exponent)
         if not result._t.differentiable:
@@ -440,7 +440,7 @@ def pow_Scalar(next, op):
         return result
     return autograd
 
-def maximum_backward(node, grads):
+def _backward_of_maximum(node, grads):
     self, other, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -448,7 +448,7 @@ def maximum_backward(node, grads):
             extremum_grad(grad, other, self, other >= self) if edges[1] is not None else None,)
 
 def maximum(next, op):
-    info = Info("MaximumBackward0", maximum_backward, op)
+    info = Info("MaximumBackward0", _backward_of_maximum, op)
     def autograd(self, other):
         result = next(self, other)
         if not result._t.differentiable:
@@ -465,7 +465,7 @@ def maximum(next, op):
         return result
     return autograd
 
-def minimum_backward(node, grads):
+def _backward_of_minimum(node, grads):
     self, other, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -473,7 +473,7 @@ def minimum_backward(node, grads):
             extremum_grad(grad, other, self, other <= self) if edges[1] is not None else None,)
 
 def minimum(next, op):
-    info = Info("MinimumBackward0", minimum_backward, op)
+    info = Info("MinimumBackward0", _backward_of_minimum, op)
     def autograd(self, other):
         result = next(self, other)
         if not result._t.differentiable:
@@ -490,7 +490,7 @@ def minimum(next, op):
         return result
     return autograd
 
-def fmax_backward(node, grads):
+def _backward_of_fmax(node, grads):
     self, other, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -498,7 +498,7 @@ def fmax_backward(node, grads):
             grad.masked_fill((self >= other).logical_or(other.isnan()), 0) if edges[1] is not None else None,)
 
 def fmax(next, op):
-    info = Info("FmaxBackward0", fmax_backward, op)
+    info = Info("FmaxBackward0", _backward_of_fmax, op)
     def autograd(self, other):
         result = next(self, other)
         if not result._t.differentiable:
@@ -515,7 +515,7 @@ def fmax(next, op):
         return result
     return autograd
 
-def fmin_backward(node, grads):
+def _backward_of_fmin(node, grads):
     self, other, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -523,7 +523,7 @@ def fmin_backward(node, grads):
             grad.masked_fill((self <= other).logical_or(other.isnan()), 0) if edges[1] is not None else None,)
 
 def fmin(next, op):
-    info = Info("FminBackward0", fmin_backward, op)
+    info = Info("FminBackward0", _backward_of_fmin, op)
     def autograd(self, other):
         result = next(self, other)
         if not result._t.differentiable:
@@ -540,7 +540,7 @@ def fmin(next, op):
         return result
     return autograd
 
-def atan2_backward(node, grads):
+def _backward_of_atan2(node, grads):
     self, other, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -550,7 +550,7 @@ def atan2_backward(node, grads):
     return out
 
 def atan2(next, op):
-    info = Info("Atan2Backward0", atan2_backward, op)
+    info = Info("Atan2Backward0", _backward_of_atan2, op)
     def autograd(self, other):
         result = next(self, other)
         if not result._t.differentiable:
@@ -567,7 +567,7 @@ def atan2(next, op):
         return result
     return autograd
 
-def atan2__backward(node, grads):
+def _backward_of_atan2_(node, grads):
     self, other, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -577,7 +577,7 @@ def atan2__backward(node, grads):
     return out
 
 def atan2_(next, op):
-    info = Info("Atan2Backward0", atan2__backward, op)
+    info = Info("Atan2Backward0", _backward_of_atan2_, op)
     def autograd(self, other):
         check_inplace(self, op)
         edges = (self._g, other._g,)
@@ -591,7 +591,7 @@ def atan2_(next, op):
         return self
     return autograd
 
-def hypot_backward(node, grads):
+def _backward_of_hypot(node, grads):
     self, other, result, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -599,7 +599,7 @@ def hypot_backward(node, grads):
             grad * (other / result) if edges[1] is not None else None,)
 
 def hypot(next, op):
-    info = Info("HypotBackward0", hypot_backward, op)
+    info = Info("HypotBackward0", _backward_of_hypot, op)
     def autograd(self, other):
         result = next(self, other)
         if not result._t.differentiable:
@@ -617,7 +617,7 @@ def hypot(next, op):
         return result
     return autograd
 
-def hypot__backward(node, grads):
+def _backward_of_hypot_(node, grads):
     self, other, result, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -625,7 +625,7 @@ def hypot__backward(node, grads):
             grad * (other / result) if edges[1] is not None else None,)
 
 def hypot_(next, op):
-    info = Info("HypotBackward0", hypot__backward, op)
+    info = Info("HypotBackward0", _backward_of_hypot_, op)
     def autograd(self, other):
         check_inplace(self, op)
         edges = (self._g, other._g,)
@@ -641,7 +641,7 @@ def hypot_(next, op):
         return self
     return autograd
 
-def copysign_Tensor_backward(node, grads):
+def _backward_of_copysign_Tensor(node, grads):
     self, result, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -649,7 +649,7 @@ def copysign_Tensor_backward(node, grads):
             zeros_like(grad) if edges[1] is not None else None,)
 
 def copysign_Tensor(next, op):
-    info = Info("CopysignBackward0", copysign_Tensor_backward, op)
+    info = Info("CopysignBackward0", _backward_of_copysign_Tensor, op)
     def autograd(self, other):
         result = next(self, other)
         if not result._t.differentiable:
@@ -667,7 +667,7 @@ def copysign_Tensor(next, op):
         return result
     return autograd
 
-def copysign__Tensor_backward(node, grads):
+def _backward_of_copysign__Tensor(node, grads):
     self, result, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -675,7 +675,7 @@ def copysign__Tensor_backward(node, grads):
             zeros_like(grad) if edges[1] is not None else None,)
 
 def copysign__Tensor(next, op):
-    info = Info("CopysignBackward0", copysign__Tensor_backward, op)
+    info = Info("CopysignBackward0", _backward_of_copysign__Tensor, op)
     def autograd(self, other):
         check_inplace(self, op)
         edges = (self._g, edge(other),)
@@ -691,7 +691,7 @@ def copysign__Tensor(next, op):
         return self
     return autograd
 
-def logaddexp_backward(node, grads):
+def _backward_of_logaddexp(node, grads):
     self, other, result, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -699,7 +699,7 @@ def logaddexp_backward(node, grads):
             grad * conj((other - result).exp()) if edges[1] is not None else None,)
 
 def logaddexp(next, op):
-    info = Info("LogaddexpBackward0", logaddexp_backward, op)
+    info = Info("LogaddexpBackward0", _backward_of_logaddexp, op)
     def autograd(self, other):
         result = next(self, other)
         if not result._t.differentiable:
@@ -717,7 +717,7 @@ def logaddexp(next, op):
         return result
     return autograd
 
-def logaddexp2_backward(node, grads):
+def _backward_of_logaddexp2(node, grads):
     self, other, result, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -725,7 +725,7 @@ def logaddexp2_backward(node, grads):
             grad * (other - result).exp2() if edges[1] is not None else None,)
 
 def logaddexp2(next, op):
-    info = Info("Logaddexp2Backward0", logaddexp2_backward, op)
+    info = Info("Logaddexp2Backward0", _backward_of_logaddexp2, op)
     def autograd(self, other):
         result = next(self, other)
         if not result._t.differentiable:
@@ -743,7 +743,7 @@ def logaddexp2(next, op):
         return result
     return autograd
 
-def xlogy_Tensor_backward(node, grads):
+def _backward_of_xlogy_Tensor(node, grads):
     self, other, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -751,7 +751,7 @@ def xlogy_Tensor_backward(node, grads):
             grad * self / other if edges[1] is not None else None,)
 
 def xlogy_Tensor(next, op):
-    info = Info("XlogyBackward0", xlogy_Tensor_backward, op)
+    info = Info("XlogyBackward0", _backward_of_xlogy_Tensor, op)
     def autograd(self, other):
         result = next(self, other)
         if not result._t.differentiable:
@@ -768,7 +768,7 @@ def xlogy_Tensor(next, op):
         return result
     return autograd
 
-def xlogy__Tensor_backward(node, grads):
+def _backward_of_xlogy__Tensor(node, grads):
     self, other, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -776,7 +776,7 @@ def xlogy__Tensor_backward(node, grads):
             grad * self / other if edges[1] is not None else None,)
 
 def xlogy__Tensor(next, op):
-    info = Info("XlogyBackward0", xlogy__Tensor_backward, op)
+    info = Info("XlogyBackward0", _backward_of_xlogy__Tensor, op)
     def autograd(self, other):
         check_inplace(self, op)
         edges = (self._g, edge(other),)

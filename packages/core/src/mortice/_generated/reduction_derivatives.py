@@ -13,14 +13,14 @@ from mortice._ops.reduction import *
 
 _new = object.__new__
 
-def sum_backward(node, grads):
+def _backward_of_sum(node, grads):
     self_shape, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (grad.expand(self_shape),)
 
 def sum(next, op):
-    info = Info("SumBackward0", sum_backward, op)
+    info = Info("SumBackward0", _backward_of_sum, op)
     def autograd(self, dtype):
         result = next(self, dtype)
         if not result._t.differentiable:
@@ -37,14 +37,14 @@ def sum(next, op):
         return result
     return autograd
 
-def sum_dim_IntList_backward(node, grads):
+def _backward_of_sum_dim_IntList(node, grads):
     dim, keepdim, self_shape, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (unreduced(grad, self_shape, dim, keepdim),)
 
 def sum_dim_IntList(next, op):
-    info = Info("SumBackward0", sum_dim_IntList_backward, op)
+    info = Info("SumBackward0", _backward_of_sum_dim_IntList, op)
     def autograd(self, dim, keepdim, dtype):
         result = next(self, dim, keepdim, dtype)
         if not result._t.differentiable:
@@ -61,14 +61,14 @@ def sum_dim_IntList(next, op):
         return result
     return autograd
 
-def nansum_backward(node, grads):
+def _backward_of_nansum(node, grads):
     self, dim, keepdim, self_shape, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (unreduced(grad, self_shape, dim, keepdim) * self.isnan().logical_not(),)
 
 def nansum(next, op):
-    info = Info("NansumBackward0", nansum_backward, op)
+    info = Info("NansumBackward0", _backward_of_nansum, op)
     def autograd(self, dim, keepdim, dtype):
         result = next(self, dim, keepdim, dtype)
         if not result._t.differentiable:
@@ -85,14 +85,14 @@ def nansum(next, op):
         return result
     return autograd
 
-def mean_backward(node, grads):
+def _backward_of_mean(node, grads):
     self_shape, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (mean_grad(grad, self_shape, None, False),)
 
 def mean(next, op):
-    info = Info("MeanBackward0", mean_backward, op)
+    info = Info("MeanBackward0", _backward_of_mean, op)
     def autograd(self, dtype):
         result = next(self, dtype)
         if not result._t.differentiable:
@@ -109,14 +109,14 @@ def mean(next, op):
         return result
     return autograd
 
-def mean_dim_backward(node, grads):
+def _backward_of_mean_dim(node, grads):
     dim, keepdim, self_shape, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (mean_grad(grad, self_shape, dim, keepdim),)
 
 def mean_dim(next, op):
-    info = Info("MeanBackward0", mean_dim_backward, op)
+    info = Info("MeanBackward0", _backward_of_mean_dim, op)
     def autograd(self, dim, keepdim, dtype):
         result = next(self, dim, keepdim, dtype)
         if not result._t.differentiable:
@@ -133,14 +133,14 @@ def mean_dim(next, op):
         return result
     return autograd
 
-def prod_backward(node, grads):
+def _backward_of_prod(node, grads):
     self, result, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (prod_all_grad(grad, self, result),)
 
 def prod(next, op):
-    info = Info("ProdBackward0", prod_backward, op)
+    info = Info("ProdBackward0", _backward_of_prod, op)
     def autograd(self, dtype):
         result = next(self, dtype)
         if not result._t.differentiable:
@@ -158,14 +158,14 @@ def prod(next, op):
         return result
     return autograd
 
-def prod_dim_int_backward(node, grads):
+def _backward_of_prod_dim_int(node, grads):
     self, dim, keepdim, result, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (prod_grad(grad, self, result, dim, keepdim),)
 
 def prod_dim_int(next, op):
-    info = Info("ProdBackward0", prod_dim_int_backward, op)
+    info = Info("ProdBackward0", _backward_of_prod_dim_int, op)
     def autograd(self, dim, keepdim, dtype):
         result = next(self, dim, keepdim, dtype)
         if not result._t.differentiable:
@@ -183,14 +183,14 @@ def prod_dim_int(next, op):
         return result
     return autograd
 
-def amax_backward(node, grads):
+def _backward_of_amax(node, grads):
     self, dim, keepdim, result, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (spread_evenly(grad, self, result, dim, keepdim),)
 
 def amax(next, op):
-    info = Info("AmaxBackward0", amax_backward, op)
+    info = Info("AmaxBackward0", _backward_of_amax, op)
     def autograd(self, dim, keepdim):
         result = next(self, dim, keepdim)
         if not result._t.differentiable:
@@ -208,14 +208,14 @@ def amax(next, op):
         return result
     return autograd
 
-def amin_backward(node, grads):
+def _backward_of_amin(node, grads):
     self, dim, keepdim, result, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (spread_evenly(grad, self, result, dim, keepdim),)
 
 def amin(next, op):
-    info = Info("AminBackward0", amin_backward, op)
+    info = Info("AminBackward0", _backward_of_amin, op)
     def autograd(self, dim, keepdim):
         result = next(self, dim, keepdim)
         if not result._t.differentiable:
@@ -233,14 +233,14 @@ def amin(next, op):
         return result
     return autograd
 
-def aminmax_backward(node, grads):
+def _backward_of_aminmax(node, grads):
     self, dim, keepdim, result0, result1, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (aminmax_grad(grads, self, result0, result1, dim, keepdim),)
 
 def aminmax(next, op):
-    info = Info("AminmaxBackward0", aminmax_backward, op)
+    info = Info("AminmaxBackward0", _backward_of_aminmax, op)
     def autograd(self, dim, keepdim):
         result = next(self, dim, keepdim)
         edges = (self._g,)
@@ -253,14 +253,14 @@ def aminmax(next, op):
         return result
     return autograd
 
-def max_backward(node, grads):
+def _backward_of_max(node, grads):
     self, result, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (spread_evenly(grad, self, result, (), False),)
 
 def max(next, op):
-    info = Info("MaxBackward0", max_backward, op)
+    info = Info("MaxBackward0", _backward_of_max, op)
     def autograd(self):
         result = next(self)
         if not result._t.differentiable:
@@ -278,14 +278,14 @@ def max(next, op):
         return result
     return autograd
 
-def max_dim_backward(node, grads):
+def _backward_of_max_dim(node, grads):
     dim, keepdim, self_shape, result1, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (at_indices(grad, self_shape, dim, result1, keepdim),)
 
 def max_dim(next, op):
-    info = Info("MaxBackward0", max_dim_backward, op)
+    info = Info("MaxBackward0", _backward_of_max_dim, op)
     def autograd(self, dim, keepdim):
         result = next(self, dim, keepdim)
         edges = (self._g,)
@@ -298,14 +298,14 @@ def max_dim(next, op):
         return result
     return autograd
 
-def min_backward(node, grads):
+def _backward_of_min(node, grads):
     self, result, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (spread_evenly(grad, self, result, (), False),)
 
 def min(next, op):
-    info = Info("MinBackward0", min_backward, op)
+    info = Info("MinBackward0", _backward_of_min, op)
     def autograd(self):
         result = next(self)
         if not result._t.differentiable:
@@ -323,14 +323,14 @@ def min(next, op):
         return result
     return autograd
 
-def min_dim_backward(node, grads):
+def _backward_of_min_dim(node, grads):
     dim, keepdim, self_shape, result1, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (at_indices(grad, self_shape, dim, result1, keepdim),)
 
 def min_dim(next, op):
-    info = Info("MinBackward0", min_dim_backward, op)
+    info = Info("MinBackward0", _backward_of_min_dim, op)
     def autograd(self, dim, keepdim):
         result = next(self, dim, keepdim)
         edges = (self._g,)
@@ -343,14 +343,14 @@ def min_dim(next, op):
         return result
     return autograd
 
-def var_correction_backward(node, grads):
+def _backward_of_var_correction(node, grads):
     self, dim, correction, keepdim, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (var_grad(grad, self, dim, correction, keepdim),)
 
 def var_correction(next, op):
-    info = Info("VarBackward0", var_correction_backward, op)
+    info = Info("VarBackward0", _backward_of_var_correction, op)
     def autograd(self, dim, correction, keepdim):
         result = next(self, dim, correction, keepdim)
         if not result._t.differentiable:
@@ -367,14 +367,14 @@ def var_correction(next, op):
         return result
     return autograd
 
-def std_correction_backward(node, grads):
+def _backward_of_std_correction(node, grads):
     self, dim, correction, keepdim, result, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (std_grad(grad, self, result, dim, correction, keepdim),)
 
 def std_correction(next, op):
-    info = Info("StdBackward0", std_correction_backward, op)
+    info = Info("StdBackward0", _backward_of_std_correction, op)
     def autograd(self, dim, correction, keepdim):
         result = next(self, dim, correction, keepdim)
         if not result._t.differentiable:
@@ -392,14 +392,14 @@ def std_correction(next, op):
         return result
     return autograd
 
-def var_mean_correction_backward(node, grads):
+def _backward_of_var_mean_correction(node, grads):
     self, dim, correction, keepdim, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (var_mean_grad(grads, self, dim, correction, keepdim),)
 
 def var_mean_correction(next, op):
-    info = Info("VarMeanBackward0", var_mean_correction_backward, op)
+    info = Info("VarMeanBackward0", _backward_of_var_mean_correction, op)
     def autograd(self, dim, correction, keepdim):
         result = next(self, dim, correction, keepdim)
         edges = (self._g,)
@@ -411,14 +411,14 @@ def var_mean_correction(next, op):
         return result
     return autograd
 
-def std_mean_correction_backward(node, grads):
+def _backward_of_std_mean_correction(node, grads):
     self, dim, correction, keepdim, result0, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (std_mean_grad(grads, self, result0, dim, correction, keepdim),)
 
 def std_mean_correction(next, op):
-    info = Info("StdMeanBackward0", std_mean_correction_backward, op)
+    info = Info("StdMeanBackward0", _backward_of_std_mean_correction, op)
     def autograd(self, dim, correction, keepdim):
         result = next(self, dim, correction, keepdim)
         edges = (self._g,)
@@ -431,14 +431,14 @@ def std_mean_correction(next, op):
         return result
     return autograd
 
-def linalg_vector_norm_backward(node, grads):
+def _backward_of_linalg_vector_norm(node, grads):
     self, ord, dim, keepdim, result, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (norm_grad(grad, self, result, ord, dim, keepdim),)
 
 def linalg_vector_norm(next, op):
-    info = Info("LinalgVectorNormBackward0", linalg_vector_norm_backward, op)
+    info = Info("LinalgVectorNormBackward0", _backward_of_linalg_vector_norm, op)
     def autograd(self, ord, dim, keepdim, dtype):
         result = next(self, ord, dim, keepdim, dtype)
         if not result._t.differentiable:
@@ -456,14 +456,14 @@ def linalg_vector_norm(next, op):
         return result
     return autograd
 
-def trace_backward(node, grads):
+def _backward_of_trace(node, grads):
     self_shape, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (trace_grad(grad, self_shape),)
 
 def trace(next, op):
-    info = Info("TraceBackward0", trace_backward, op)
+    info = Info("TraceBackward0", _backward_of_trace, op)
     def autograd(self):
         result = next(self)
         if not result._t.differentiable:

@@ -13,14 +13,14 @@ from mortice._ops.softmax import *
 
 _new = object.__new__
 
-def _softmax_backward(node, grads):
+def _backward_of__softmax(node, grads):
     dim, self_dtype, result, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (call('_softmax_backward_data', grad, result, dim, self_dtype),)
 
 def _softmax(next, op):
-    info = Info("SoftmaxBackward0", _softmax_backward, op)
+    info = Info("SoftmaxBackward0", _backward_of__softmax, op)
     def autograd(self, dim, half_to_float):
         result = next(self, dim, half_to_float)
         if not result._t.differentiable:
@@ -38,7 +38,7 @@ def _softmax(next, op):
         return result
     return autograd
 
-def _softmax_backward_data_backward(node, grads):
+def _backward_of__softmax_backward_data(node, grads):
     grad_output, output, dim, input_dtype, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -46,7 +46,7 @@ def _softmax_backward_data_backward(node, grads):
             softmax_grad_output(grad, grad_output, output, dim) if edges[1] is not None else None,)
 
 def _softmax_backward_data(next, op):
-    info = Info("SoftmaxBackwardDataBackward0", _softmax_backward_data_backward, op)
+    info = Info("SoftmaxBackwardDataBackward0", _backward_of__softmax_backward_data, op)
     def autograd(grad_output, output, dim, input_dtype):
         result = next(grad_output, output, dim, input_dtype)
         if not result._t.differentiable:
@@ -63,14 +63,14 @@ def _softmax_backward_data(next, op):
         return result
     return autograd
 
-def _log_softmax_backward(node, grads):
+def _backward_of__log_softmax(node, grads):
     dim, self_dtype, result, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (call('_log_softmax_backward_data', grad, result, dim, self_dtype),)
 
 def _log_softmax(next, op):
-    info = Info("LogSoftmaxBackward0", _log_softmax_backward, op)
+    info = Info("LogSoftmaxBackward0", _backward_of__log_softmax, op)
     def autograd(self, dim, half_to_float):
         result = next(self, dim, half_to_float)
         if not result._t.differentiable:
@@ -88,7 +88,7 @@ def _log_softmax(next, op):
         return result
     return autograd
 
-def _log_softmax_backward_data_backward(node, grads):
+def _backward_of__log_softmax_backward_data(node, grads):
     grad_output, output, dim, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -96,7 +96,7 @@ def _log_softmax_backward_data_backward(node, grads):
             -(grad * output.exp()) * grad_output.sum(dim, True) if edges[1] is not None else None,)
 
 def _log_softmax_backward_data(next, op):
-    info = Info("LogSoftmaxBackwardDataBackward0", _log_softmax_backward_data_backward, op)
+    info = Info("LogSoftmaxBackwardDataBackward0", _backward_of__log_softmax_backward_data, op)
     def autograd(grad_output, output, dim, input_dtype):
         result = next(grad_output, output, dim, input_dtype)
         if not result._t.differentiable:
@@ -113,14 +113,14 @@ def _log_softmax_backward_data(next, op):
         return result
     return autograd
 
-def logsumexp_backward(node, grads):
+def _backward_of_logsumexp(node, grads):
     self, dim, keepdim, result, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (logsumexp_grad(grad, self, result, dim, keepdim),)
 
 def logsumexp(next, op):
-    info = Info("LogsumexpBackward0", logsumexp_backward, op)
+    info = Info("LogsumexpBackward0", _backward_of_logsumexp, op)
     def autograd(self, dim, keepdim):
         result = next(self, dim, keepdim)
         if not result._t.differentiable:

@@ -13,7 +13,7 @@ from mortice._ops.ternary import *
 
 _new = object.__new__
 
-def lerp_Tensor_backward(node, grads):
+def _backward_of_lerp_Tensor(node, grads):
     self, end, weight, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -22,7 +22,7 @@ def lerp_Tensor_backward(node, grads):
             grad * conj(end - self) if edges[2] is not None else None,)
 
 def lerp_Tensor(next, op):
-    info = Info("LerpBackward0", lerp_Tensor_backward, op)
+    info = Info("LerpBackward0", _backward_of_lerp_Tensor, op)
     def autograd(self, end, weight):
         result = next(self, end, weight)
         if not result._t.differentiable:
@@ -39,7 +39,7 @@ def lerp_Tensor(next, op):
         return result
     return autograd
 
-def lerp__Tensor_backward(node, grads):
+def _backward_of_lerp__Tensor(node, grads):
     self, end, weight, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -48,7 +48,7 @@ def lerp__Tensor_backward(node, grads):
             grad * conj(end - self) if edges[2] is not None else None,)
 
 def lerp__Tensor(next, op):
-    info = Info("LerpBackward0", lerp__Tensor_backward, op)
+    info = Info("LerpBackward0", _backward_of_lerp__Tensor, op)
     def autograd(self, end, weight):
         check_inplace(self, op)
         edges = (self._g, edge(end), edge(weight),)
@@ -62,7 +62,7 @@ def lerp__Tensor(next, op):
         return self
     return autograd
 
-def addcmul_backward(node, grads):
+def _backward_of_addcmul(node, grads):
     tensor1, tensor2, value, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -71,7 +71,7 @@ def addcmul_backward(node, grads):
             scaled(grad * conj(tensor1), value) if edges[2] is not None else None,)
 
 def addcmul(next, op):
-    info = Info("AddcmulBackward0", addcmul_backward, op)
+    info = Info("AddcmulBackward0", _backward_of_addcmul, op)
     def autograd(self, tensor1, tensor2, value):
         result = next(self, tensor1, tensor2, value)
         if not result._t.differentiable:
@@ -88,7 +88,7 @@ def addcmul(next, op):
         return result
     return autograd
 
-def addcmul__backward(node, grads):
+def _backward_of_addcmul_(node, grads):
     tensor1, tensor2, value, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -97,7 +97,7 @@ def addcmul__backward(node, grads):
             scaled(grad * conj(tensor1), value) if edges[2] is not None else None,)
 
 def addcmul_(next, op):
-    info = Info("AddcmulBackward0", addcmul__backward, op)
+    info = Info("AddcmulBackward0", _backward_of_addcmul_, op)
     def autograd(self, tensor1, tensor2, value):
         check_inplace(self, op)
         edges = (self._g, tensor1._g, tensor2._g,)
@@ -110,7 +110,7 @@ def addcmul_(next, op):
         return self
     return autograd
 
-def addcdiv_backward(node, grads):
+def _backward_of_addcdiv(node, grads):
     tensor1, tensor2, value, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -119,7 +119,7 @@ def addcdiv_backward(node, grads):
             -scaled(grad * conj(tensor1 / (tensor2 * tensor2)), value) if edges[2] is not None else None,)
 
 def addcdiv(next, op):
-    info = Info("AddcdivBackward0", addcdiv_backward, op)
+    info = Info("AddcdivBackward0", _backward_of_addcdiv, op)
     def autograd(self, tensor1, tensor2, value):
         result = next(self, tensor1, tensor2, value)
         if not result._t.differentiable:
@@ -136,7 +136,7 @@ def addcdiv(next, op):
         return result
     return autograd
 
-def addcdiv__backward(node, grads):
+def _backward_of_addcdiv_(node, grads):
     tensor1, tensor2, value, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -145,7 +145,7 @@ def addcdiv__backward(node, grads):
             -scaled(grad * conj(tensor1 / (tensor2 * tensor2)), value) if edges[2] is not None else None,)
 
 def addcdiv_(next, op):
-    info = Info("AddcdivBackward0", addcdiv__backward, op)
+    info = Info("AddcdivBackward0", _backward_of_addcdiv_, op)
     def autograd(self, tensor1, tensor2, value):
         check_inplace(self, op)
         edges = (self._g, tensor1._g, tensor2._g,)
@@ -158,7 +158,7 @@ def addcdiv_(next, op):
         return self
     return autograd
 
-def where_self_backward(node, grads):
+def _backward_of_where_self(node, grads):
     condition, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -166,7 +166,7 @@ def where_self_backward(node, grads):
             where_grad(grad, condition, False) if edges[1] is not None else None,)
 
 def where_self(next, op):
-    info = Info("WhereBackward0", where_self_backward, op)
+    info = Info("WhereBackward0", _backward_of_where_self, op)
     def autograd(condition, self, other):
         result = next(condition, self, other)
         if not result._t.differentiable:
@@ -185,14 +185,14 @@ def where_self(next, op):
         return result
     return autograd
 
-def clamp_backward(node, grads):
+def _backward_of_clamp(node, grads):
     self, min, max, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (clamp_grad(grad, self, min, max),)
 
 def clamp(next, op):
-    info = Info("ClampBackward0", clamp_backward, op)
+    info = Info("ClampBackward0", _backward_of_clamp, op)
     def autograd(self, min, max):
         result = next(self, min, max)
         if not result._t.differentiable:
@@ -209,14 +209,14 @@ def clamp(next, op):
         return result
     return autograd
 
-def clamp__backward(node, grads):
+def _backward_of_clamp_(node, grads):
     self, min, max, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (clamp_grad(grad, self, min, max),)
 
 def clamp_(next, op):
-    info = Info("ClampBackward0", clamp__backward, op)
+    info = Info("ClampBackward0", _backward_of_clamp_, op)
     def autograd(self, min, max):
         check_inplace(self, op)
         edges = (self._g,)
@@ -230,7 +230,7 @@ def clamp_(next, op):
         return self
     return autograd
 
-def clamp_Tensor_backward(node, grads):
+def _backward_of_clamp_Tensor(node, grads):
     self, min, max, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -240,7 +240,7 @@ def clamp_Tensor_backward(node, grads):
     return out
 
 def clamp_Tensor(next, op):
-    info = Info("ClampBackward0", clamp_Tensor_backward, op)
+    info = Info("ClampBackward0", _backward_of_clamp_Tensor, op)
     def autograd(self, min, max):
         result = next(self, min, max)
         if not result._t.differentiable:
@@ -257,7 +257,7 @@ def clamp_Tensor(next, op):
         return result
     return autograd
 
-def clamp__Tensor_backward(node, grads):
+def _backward_of_clamp__Tensor(node, grads):
     self, min, max, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -267,7 +267,7 @@ def clamp__Tensor_backward(node, grads):
     return out
 
 def clamp__Tensor(next, op):
-    info = Info("ClampBackward0", clamp__Tensor_backward, op)
+    info = Info("ClampBackward0", _backward_of_clamp__Tensor, op)
     def autograd(self, min, max):
         check_inplace(self, op)
         edges = (self._g, edge(min), edge(max),)
@@ -281,14 +281,14 @@ def clamp__Tensor(next, op):
         return self
     return autograd
 
-def clamp_min_backward(node, grads):
+def _backward_of_clamp_min(node, grads):
     self, min, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (clamp_grad(grad, self, min, None),)
 
 def clamp_min(next, op):
-    info = Info("ClampMinBackward0", clamp_min_backward, op)
+    info = Info("ClampMinBackward0", _backward_of_clamp_min, op)
     def autograd(self, min):
         result = next(self, min)
         if not result._t.differentiable:
@@ -305,14 +305,14 @@ def clamp_min(next, op):
         return result
     return autograd
 
-def clamp_min__backward(node, grads):
+def _backward_of_clamp_min_(node, grads):
     self, min, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (clamp_grad(grad, self, min, None),)
 
 def clamp_min_(next, op):
-    info = Info("ClampMinBackward0", clamp_min__backward, op)
+    info = Info("ClampMinBackward0", _backward_of_clamp_min_, op)
     def autograd(self, min):
         check_inplace(self, op)
         edges = (self._g,)
@@ -326,14 +326,14 @@ def clamp_min_(next, op):
         return self
     return autograd
 
-def clamp_max_backward(node, grads):
+def _backward_of_clamp_max(node, grads):
     self, max, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (clamp_grad(grad, self, None, max),)
 
 def clamp_max(next, op):
-    info = Info("ClampMaxBackward0", clamp_max_backward, op)
+    info = Info("ClampMaxBackward0", _backward_of_clamp_max, op)
     def autograd(self, max):
         result = next(self, max)
         if not result._t.differentiable:
@@ -350,14 +350,14 @@ def clamp_max(next, op):
         return result
     return autograd
 
-def clamp_max__backward(node, grads):
+def _backward_of_clamp_max_(node, grads):
     self, max, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (clamp_grad(grad, self, None, max),)
 
 def clamp_max_(next, op):
-    info = Info("ClampMaxBackward0", clamp_max__backward, op)
+    info = Info("ClampMaxBackward0", _backward_of_clamp_max_, op)
     def autograd(self, max):
         check_inplace(self, op)
         edges = (self._g,)
@@ -371,7 +371,7 @@ def clamp_max_(next, op):
         return self
     return autograd
 
-def clamp_min_Tensor_backward(node, grads):
+def _backward_of_clamp_min_Tensor(node, grads):
     self, min, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -381,7 +381,7 @@ def clamp_min_Tensor_backward(node, grads):
     return out
 
 def clamp_min_Tensor(next, op):
-    info = Info("ClampMinBackward0", clamp_min_Tensor_backward, op)
+    info = Info("ClampMinBackward0", _backward_of_clamp_min_Tensor, op)
     def autograd(self, min):
         result = next(self, min)
         if not result._t.differentiable:
@@ -398,7 +398,7 @@ def clamp_min_Tensor(next, op):
         return result
     return autograd
 
-def clamp_min__Tensor_backward(node, grads):
+def _backward_of_clamp_min__Tensor(node, grads):
     self, min, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -408,7 +408,7 @@ def clamp_min__Tensor_backward(node, grads):
     return out
 
 def clamp_min__Tensor(next, op):
-    info = Info("ClampMinBackward0", clamp_min__Tensor_backward, op)
+    info = Info("ClampMinBackward0", _backward_of_clamp_min__Tensor, op)
     def autograd(self, min):
         check_inplace(self, op)
         edges = (self._g, min._g,)
@@ -422,7 +422,7 @@ def clamp_min__Tensor(next, op):
         return self
     return autograd
 
-def clamp_max_Tensor_backward(node, grads):
+def _backward_of_clamp_max_Tensor(node, grads):
     self, max, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -432,7 +432,7 @@ def clamp_max_Tensor_backward(node, grads):
     return out
 
 def clamp_max_Tensor(next, op):
-    info = Info("ClampMaxBackward0", clamp_max_Tensor_backward, op)
+    info = Info("ClampMaxBackward0", _backward_of_clamp_max_Tensor, op)
     def autograd(self, max):
         result = next(self, max)
         if not result._t.differentiable:
@@ -449,7 +449,7 @@ def clamp_max_Tensor(next, op):
         return result
     return autograd
 
-def clamp_max__Tensor_backward(node, grads):
+def _backward_of_clamp_max__Tensor(node, grads):
     self, max, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -459,7 +459,7 @@ def clamp_max__Tensor_backward(node, grads):
     return out
 
 def clamp_max__Tensor(next, op):
-    info = Info("ClampMaxBackward0", clamp_max__Tensor_backward, op)
+    info = Info("ClampMaxBackward0", _backward_of_clamp_max__Tensor, op)
     def autograd(self, max):
         check_inplace(self, op)
         edges = (self._g, max._g,)
@@ -473,13 +473,13 @@ def clamp_max__Tensor(next, op):
         return self
     return autograd
 
-def fill_Scalar_backward(node, grads):
+def _backward_of_fill_Scalar(node, grads):
     edges = node.edges
     grad = grads[0]
     return (zeros_like(grad),)
 
 def fill_Scalar(next, op):
-    info = Info("FillBackward0", fill_Scalar_backward, op)
+    info = Info("FillBackward0", _backward_of_fill_Scalar, op)
     def autograd(self, value):
         result = next(self, value)
         if not result._t.differentiable:
@@ -496,13 +496,13 @@ def fill_Scalar(next, op):
         return result
     return autograd
 
-def fill__Scalar_backward(node, grads):
+def _backward_of_fill__Scalar(node, grads):
     edges = node.edges
     grad = grads[0]
     return (zeros_like(grad),)
 
 def fill__Scalar(next, op):
-    info = Info("FillBackward0", fill__Scalar_backward, op)
+    info = Info("FillBackward0", _backward_of_fill__Scalar, op)
     def autograd(self, value):
         check_inplace(self, op)
         edges = (self._g,)
@@ -515,14 +515,14 @@ def fill__Scalar(next, op):
         return self
     return autograd
 
-def fill_Tensor_backward(node, grads):
+def _backward_of_fill_Tensor(node, grads):
     edges = node.edges
     grad = grads[0]
     return (zeros_like(grad) if edges[0] is not None else None,
             grad.sum() if edges[1] is not None else None,)
 
 def fill_Tensor(next, op):
-    info = Info("FillBackward0", fill_Tensor_backward, op)
+    info = Info("FillBackward0", _backward_of_fill_Tensor, op)
     def autograd(self, value):
         result = next(self, value)
         if not result._t.differentiable:
@@ -539,14 +539,14 @@ def fill_Tensor(next, op):
         return result
     return autograd
 
-def fill__Tensor_backward(node, grads):
+def _backward_of_fill__Tensor(node, grads):
     edges = node.edges
     grad = grads[0]
     return (zeros_like(grad) if edges[0] is not None else None,
             grad.sum() if edges[1] is not None else None,)
 
 def fill__Tensor(next, op):
-    info = Info("FillBackward0", fill__Tensor_backward, op)
+    info = Info("FillBackward0", _backward_of_fill__Tensor, op)
     def autograd(self, value):
         check_inplace(self, op)
         edges = (self._g, edge(value),)
@@ -559,13 +559,13 @@ def fill__Tensor(next, op):
         return self
     return autograd
 
-def zero_backward(node, grads):
+def _backward_of_zero(node, grads):
     edges = node.edges
     grad = grads[0]
     return (zeros_like(grad),)
 
 def zero(next, op):
-    info = Info("ZeroBackward0", zero_backward, op)
+    info = Info("ZeroBackward0", _backward_of_zero, op)
     def autograd(self):
         result = next(self)
         if not result._t.differentiable:
@@ -582,13 +582,13 @@ def zero(next, op):
         return result
     return autograd
 
-def zero__backward(node, grads):
+def _backward_of_zero_(node, grads):
     edges = node.edges
     grad = grads[0]
     return (zeros_like(grad),)
 
 def zero_(next, op):
-    info = Info("ZeroBackward0", zero__backward, op)
+    info = Info("ZeroBackward0", _backward_of_zero_, op)
     def autograd(self):
         check_inplace(self, op)
         edges = (self._g,)
@@ -601,14 +601,14 @@ def zero_(next, op):
         return self
     return autograd
 
-def masked_fill_Scalar_backward(node, grads):
+def _backward_of_masked_fill_Scalar(node, grads):
     mask, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (grad.masked_fill(mask, 0),)
 
 def masked_fill_Scalar(next, op):
-    info = Info("MaskedFillBackward0", masked_fill_Scalar_backward, op)
+    info = Info("MaskedFillBackward0", _backward_of_masked_fill_Scalar, op)
     def autograd(self, mask, value):
         result = next(self, mask, value)
         if not result._t.differentiable:
@@ -627,14 +627,14 @@ def masked_fill_Scalar(next, op):
         return result
     return autograd
 
-def masked_fill__Scalar_backward(node, grads):
+def _backward_of_masked_fill__Scalar(node, grads):
     mask, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (grad.masked_fill(mask, 0),)
 
 def masked_fill__Scalar(next, op):
-    info = Info("MaskedFillBackward0", masked_fill__Scalar_backward, op)
+    info = Info("MaskedFillBackward0", _backward_of_masked_fill__Scalar, op)
     def autograd(self, mask, value):
         check_inplace(self, op)
         edges = (self._g,)
@@ -649,7 +649,7 @@ def masked_fill__Scalar(next, op):
         return self
     return autograd
 
-def masked_fill_Tensor_backward(node, grads):
+def _backward_of_masked_fill_Tensor(node, grads):
     mask, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -657,7 +657,7 @@ def masked_fill_Tensor_backward(node, grads):
             masked_fill_grad_value(grad, mask) if edges[1] is not None else None,)
 
 def masked_fill_Tensor(next, op):
-    info = Info("MaskedFillBackward0", masked_fill_Tensor_backward, op)
+    info = Info("MaskedFillBackward0", _backward_of_masked_fill_Tensor, op)
     def autograd(self, mask, value):
         result = next(self, mask, value)
         if not result._t.differentiable:
@@ -676,7 +676,7 @@ def masked_fill_Tensor(next, op):
         return result
     return autograd
 
-def masked_fill__Tensor_backward(node, grads):
+def _backward_of_masked_fill__Tensor(node, grads):
     mask, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -684,7 +684,7 @@ def masked_fill__Tensor_backward(node, grads):
             masked_fill_grad_value(grad, mask) if edges[1] is not None else None,)
 
 def masked_fill__Tensor(next, op):
-    info = Info("MaskedFillBackward0", masked_fill__Tensor_backward, op)
+    info = Info("MaskedFillBackward0", _backward_of_masked_fill__Tensor, op)
     def autograd(self, mask, value):
         check_inplace(self, op)
         edges = (self._g, edge(value),)

@@ -13,14 +13,14 @@ from mortice._ops.unary import *
 
 _new = object.__new__
 
-def abs_backward(node, grads):
+def _backward_of_abs(node, grads):
     self, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (grad * self.sgn(),)
 
 def abs(next, op):
-    info = Info("AbsBackward0", abs_backward, op)
+    info = Info("AbsBackward0", _backward_of_abs, op)
     def autograd(self):
         result = next(self)
         if not result._t.differentiable:
@@ -37,14 +37,14 @@ def abs(next, op):
         return result
     return autograd
 
-def abs__backward(node, grads):
+def _backward_of_abs_(node, grads):
     self, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (grad * self.sgn(),)
 
 def abs_(next, op):
-    info = Info("AbsBackward0", abs__backward, op)
+    info = Info("AbsBackward0", _backward_of_abs_, op)
     def autograd(self):
         check_inplace(self, op)
         edges = (self._g,)
@@ -58,13 +58,13 @@ def abs_(next, op):
         return self
     return autograd
 
-def neg_backward(node, grads):
+def _backward_of_neg(node, grads):
     edges = node.edges
     grad = grads[0]
     return (-grad,)
 
 def neg(next, op):
-    info = Info("NegBackward0", neg_backward, op)
+    info = Info("NegBackward0", _backward_of_neg, op)
     def autograd(self):
         result = next(self)
         if not result._t.differentiable:
@@ -81,13 +81,13 @@ def neg(next, op):
         return result
     return autograd
 
-def neg__backward(node, grads):
+def _backward_of_neg_(node, grads):
     edges = node.edges
     grad = grads[0]
     return (-grad,)
 
 def neg_(next, op):
-    info = Info("NegBackward0", neg__backward, op)
+    info = Info("NegBackward0", _backward_of_neg_, op)
     def autograd(self):
         check_inplace(self, op)
         edges = (self._g,)
@@ -100,13 +100,13 @@ def neg_(next, op):
         return self
     return autograd
 
-def sign_backward(node, grads):
+def _backward_of_sign(node, grads):
     edges = node.edges
     grad = grads[0]
     return (zeros_like(grad),)
 
 def sign(next, op):
-    info = Info("SignBackward0", sign_backward, op)
+    info = Info("SignBackward0", _backward_of_sign, op)
     def autograd(self):
         result = next(self)
         if not result._t.differentiable:
@@ -123,13 +123,13 @@ def sign(next, op):
         return result
     return autograd
 
-def sign__backward(node, grads):
+def _backward_of_sign_(node, grads):
     edges = node.edges
     grad = grads[0]
     return (zeros_like(grad),)
 
 def sign_(next, op):
-    info = Info("SignBackward0", sign__backward, op)
+    info = Info("SignBackward0", _backward_of_sign_, op)
     def autograd(self):
         check_inplace(self, op)
         edges = (self._g,)
@@ -142,14 +142,14 @@ def sign_(next, op):
         return self
     return autograd
 
-def sgn_backward(node, grads):
+def _backward_of_sgn(node, grads):
     self, result, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (sgn_grad(grad, self, result),)
 
 def sgn(next, op):
-    info = Info("SgnBackward0", sgn_backward, op)
+    info = Info("SgnBackward0", _backward_of_sgn, op)
     def autograd(self):
         result = next(self)
         if not result._t.differentiable:
@@ -167,14 +167,14 @@ def sgn(next, op):
         return result
     return autograd
 
-def sgn__backward(node, grads):
+def _backward_of_sgn_(node, grads):
     self, result, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (sgn_grad(grad, self, result),)
 
 def sgn_(next, op):
-    info = Info("SgnBackward0", sgn__backward, op)
+    info = Info("SgnBackward0", _backward_of_sgn_, op)
     def autograd(self):
         check_inplace(self, op)
         edges = (self._g,)
@@ -190,13 +190,13 @@ def sgn_(next, op):
         return self
     return autograd
 
-def ceil_backward(node, grads):
+def _backward_of_ceil(node, grads):
     edges = node.edges
     grad = grads[0]
     return (zeros_like(grad),)
 
 def ceil(next, op):
-    info = Info("CeilBackward0", ceil_backward, op)
+    info = Info("CeilBackward0", _backward_of_ceil, op)
     def autograd(self):
         result = next(self)
         if not result._t.differentiable:
@@ -213,13 +213,13 @@ def ceil(next, op):
         return result
     return autograd
 
-def ceil__backward(node, grads):
+def _backward_of_ceil_(node, grads):
     edges = node.edges
     grad = grads[0]
     return (zeros_like(grad),)
 
 def ceil_(next, op):
-    info = Info("CeilBackward0", ceil__backward, op)
+    info = Info("CeilBackward0", _backward_of_ceil_, op)
     def autograd(self):
         check_inplace(self, op)
         edges = (self._g,)
@@ -232,13 +232,13 @@ def ceil_(next, op):
         return self
     return autograd
 
-def floor_backward(node, grads):
+def _backward_of_floor(node, grads):
     edges = node.edges
     grad = grads[0]
     return (zeros_like(grad),)
 
 def floor(next, op):
-    info = Info("FloorBackward0", floor_backward, op)
+    info = Info("FloorBackward0", _backward_of_floor, op)
     def autograd(self):
         result = next(self)
         if not result._t.differentiable:
@@ -255,13 +255,13 @@ def floor(next, op):
         return result
     return autograd
 
-def floor__backward(node, grads):
+def _backward_of_floor_(node, grads):
     edges = node.edges
     grad = grads[0]
     return (zeros_like(grad),)
 
 def floor_(next, op):
-    info = Info("FloorBackward0", floor__backward, op)
+    info = Info("FloorBackward0", _backward_of_floor_, op)
     def autograd(self):
         check_inplace(self, op)
         edges = (self._g,)
@@ -274,13 +274,13 @@ def floor_(next, op):
         return self
     return autograd
 
-def round_backward(node, grads):
+def _backward_of_round(node, grads):
     edges = node.edges
     grad = grads[0]
     return (zeros_like(grad),)
 
 def round(next, op):
-    info = Info("RoundBackward0", round_backward, op)
+    info = Info("RoundBackward0", _backward_of_round, op)
     def autograd(self):
         result = next(self)
         if not result._t.differentiable:
@@ -297,13 +297,13 @@ def round(next, op):
         return result
     return autograd
 
-def round__backward(node, grads):
+def _backward_of_round_(node, grads):
     edges = node.edges
     grad = grads[0]
     return (zeros_like(grad),)
 
 def round_(next, op):
-    info = Info("RoundBackward0", round__backward, op)
+    info = Info("RoundBackward0", _backward_of_round_, op)
     def autograd(self):
         check_inplace(self, op)
         edges = (self._g,)
@@ -316,13 +316,13 @@ def round_(next, op):
         return self
     return autograd
 
-def round_decimals_backward(node, grads):
+def _backward_of_round_decimals(node, grads):
     edges = node.edges
     grad = grads[0]
     return (zeros_like(grad),)
 
 def round_decimals(next, op):
-    info = Info("RoundBackward0", round_decimals_backward, op)
+    info = Info("RoundBackward0", _backward_of_round_decimals, op)
     def autograd(self, decimals):
         result = next(self, decimals)
         if not result._t.differentiable:
@@ -339,13 +339,13 @@ def round_decimals(next, op):
         return result
     return autograd
 
-def round__decimals_backward(node, grads):
+def _backward_of_round__decimals(node, grads):
     edges = node.edges
     grad = grads[0]
     return (zeros_like(grad),)
 
 def round__decimals(next, op):
-    info = Info("RoundBackward0", round__decimals_backward, op)
+    info = Info("RoundBackward0", _backward_of_round__decimals, op)
     def autograd(self, decimals):
         check_inplace(self, op)
         edges = (self._g,)
@@ -358,13 +358,13 @@ def round__decimals(next, op):
         return self
     return autograd
 
-def trunc_backward(node, grads):
+def _backward_of_trunc(node, grads):
     edges = node.edges
     grad = grads[0]
     return (zeros_like(grad),)
 
 def trunc(next, op):
-    info = Info("TruncBackward0", trunc_backward, op)
+    info = Info("TruncBackward0", _backward_of_trunc, op)
     def autograd(self):
         result = next(self)
         if not result._t.differentiable:
@@ -381,13 +381,13 @@ def trunc(next, op):
         return result
     return autograd
 
-def trunc__backward(node, grads):
+def _backward_of_trunc_(node, grads):
     edges = node.edges
     grad = grads[0]
     return (zeros_like(grad),)
 
 def trunc_(next, op):
-    info = Info("TruncBackward0", trunc__backward, op)
+    info = Info("TruncBackward0", _backward_of_trunc_, op)
     def autograd(self):
         check_inplace(self, op)
         edges = (self._g,)
@@ -400,13 +400,13 @@ def trunc_(next, op):
         return self
     return autograd
 
-def frac_backward(node, grads):
+def _backward_of_frac(node, grads):
     edges = node.edges
     grad = grads[0]
     return (grad,)
 
 def frac(next, op):
-    info = Info("FracBackward0", frac_backward, op)
+    info = Info("FracBackward0", _backward_of_frac, op)
     def autograd(self):
         result = next(self)
         if not result._t.differentiable:
@@ -423,13 +423,13 @@ def frac(next, op):
         return result
     return autograd
 
-def frac__backward(node, grads):
+def _backward_of_frac_(node, grads):
     edges = node.edges
     grad = grads[0]
     return (grad,)
 
 def frac_(next, op):
-    info = Info("FracBackward0", frac__backward, op)
+    info = Info("FracBackward0", _backward_of_frac_, op)
     def autograd(self):
         check_inplace(self, op)
         edges = (self._g,)
@@ -442,14 +442,14 @@ def frac_(next, op):
         return self
     return autograd
 
-def reciprocal_backward(node, grads):
+def _backward_of_reciprocal(node, grads):
     result, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (-grad * conj(result * result),)
 
 def reciprocal(next, op):
-    info = Info("ReciprocalBackward0", reciprocal_backward, op)
+    info = Info("ReciprocalBackward0", _backward_of_reciprocal, op)
     def autograd(self):
         result = next(self)
         if not result._t.differentiable:
@@ -467,14 +467,14 @@ def reciprocal(next, op):
         return result
     return autograd
 
-def reciprocal__backward(node, grads):
+def _backward_of_reciprocal_(node, grads):
     result, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (-grad * conj(result * result),)
 
 def reciprocal_(next, op):
-    info = Info("ReciprocalBackward0", reciprocal__backward, op)
+    info = Info("ReciprocalBackward0", _backward_of_reciprocal_, op)
     def autograd(self):
         check_inplace(self, op)
         edges = (self._g,)
@@ -489,14 +489,14 @@ def reciprocal_(next, op):
         return self
     return autograd
 
-def sqrt_backward(node, grads):
+def _backward_of_sqrt(node, grads):
     result, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (grad / (conj(result) * 2),)
 
 def sqrt(next, op):
-    info = Info("SqrtBackward0", sqrt_backward, op)
+    info = Info("SqrtBackward0", _backward_of_sqrt, op)
     def autograd(self):
         result = next(self)
         if not result._t.differentiable:
@@ -514,14 +514,14 @@ def sqrt(next, op):
         return result
     return autograd
 
-def sqrt__backward(node, grads):
+def _backward_of_sqrt_(node, grads):
     result, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (grad / (conj(result) * 2),)
 
 def sqrt_(next, op):
-    info = Info("SqrtBackward0", sqrt__backward, op)
+    info = Info("SqrtBackward0", _backward_of_sqrt_, op)
     def autograd(self):
         check_inplace(self, op)
         edges = (self._g,)
@@ -536,14 +536,14 @@ def sqrt_(next, op):
         return self
     return autograd
 
-def rsqrt_backward(node, grads):
+def _backward_of_rsqrt(node, grads):
     result, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (grad * conj(result * result * result) * -0.5,)
 
 def rsqrt(next, op):
-    info = Info("RsqrtBackward0", rsqrt_backward, op)
+    info = Info("RsqrtBackward0", _backward_of_rsqrt, op)
     def autograd(self):
         result = next(self)
         if not result._t.differentiable:
@@ -561,14 +561,14 @@ def rsqrt(next, op):
         return result
     return autograd
 
-def rsqrt__backward(node, grads):
+def _backward_of_rsqrt_(node, grads):
     result, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (grad * conj(result * result * result) * -0.5,)
 
 def rsqrt_(next, op):
-    info = Info("RsqrtBackward0", rsqrt__backward, op)
+    info = Info("RsqrtBackward0", _backward_of_rsqrt_, op)
     def autograd(self):
         check_inplace(self, op)
         edges = (self._g,)
@@ -583,14 +583,14 @@ def rsqrt_(next, op):
         return self
     return autograd
 
-def exp_backward(node, grads):
+def _backward_of_exp(node, grads):
     result, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (grad * conj(result),)
 
 def exp(next, op):
-    info = Info("ExpBackward0", exp_backward, op)
+    info = Info("ExpBackward0", _backward_of_exp, op)
     def autograd(self):
         result = next(self)
         if not result._t.differentiable:
@@ -608,14 +608,14 @@ def exp(next, op):
         return result
     return autograd
 
-def exp__backward(node, grads):
+def _backward_of_exp_(node, grads):
     result, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (grad * conj(result),)
 
 def exp_(next, op):
-    info = Info("ExpBackward0", exp__backward, op)
+    info = Info("ExpBackward0", _backward_of_exp_, op)
     def autograd(self):
         check_inplace(self, op)
         edges = (self._g,)
@@ -630,14 +630,14 @@ def exp_(next, op):
         return self
     return autograd
 
-def exp2_backward(node, grads):
+def _backward_of_exp2(node, grads):
     result, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (grad * conj(result) * LN2,)
 
 def exp2(next, op):
-    info = Info("Exp2Backward0", exp2_backward, op)
+    info = Info("Exp2Backward0", _backward_of_exp2, op)
     def autograd(self):
         result = next(self)
         if not result._t.differentiable:
@@ -655,14 +655,14 @@ def exp2(next, op):
         return result
     return autograd
 
-def exp2__backward(node, grads):
+def _backward_of_exp2_(node, grads):
     result, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (grad * conj(result) * LN2,)
 
 def exp2_(next, op):
-    info = Info("Exp2Backward0", exp2__backward, op)
+    info = Info("Exp2Backward0", _backward_of_exp2_, op)
     def autograd(self):
         check_inplace(self, op)
         edges = (self._g,)
@@ -677,14 +677,14 @@ def exp2_(next, op):
         return self
     return autograd
 
-def expm1_backward(node, grads):
+def _backward_of_expm1(node, grads):
     result, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (grad * conj(result + 1),)
 
 def expm1(next, op):
-    info = Info("Expm1Backward0", expm1_backward, op)
+    info = Info("Expm1Backward0", _backward_of_expm1, op)
     def autograd(self):
         result = next(self)
         if not result._t.differentiable:
@@ -702,14 +702,14 @@ def expm1(next, op):
         return result
     return autograd
 
-def expm1__backward(node, grads):
+def _backward_of_expm1_(node, grads):
     result, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (grad * conj(result + 1),)
 
 def expm1_(next, op):
-    info = Info("Expm1Backward0", expm1__backward, op)
+    info = Info("Expm1Backward0", _backward_of_expm1_, op)
     def autograd(self):
         check_inplace(self, op)
         edges = (self._g,)
@@ -724,14 +724,14 @@ def expm1_(next, op):
         return self
     return autograd
 
-def log_backward(node, grads):
+def _backward_of_log(node, grads):
     self, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (grad / conj(self),)
 
 def log(next, op):
-    info = Info("LogBackward0", log_backward, op)
+    info = Info("LogBackward0", _backward_of_log, op)
     def autograd(self):
         result = next(self)
         if not result._t.differentiable:
@@ -748,14 +748,14 @@ def log(next, op):
         return result
     return autograd
 
-def log__backward(node, grads):
+def _backward_of_log_(node, grads):
     self, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (grad / conj(self),)
 
 def log_(next, op):
-    info = Info("LogBackward0", log__backward, op)
+    info = Info("LogBackward0", _backward_of_log_, op)
     def autograd(self):
         check_inplace(self, op)
         edges = (self._g,)
@@ -769,14 +769,14 @@ def log_(next, op):
         return self
     return autograd
 
-def log2_backward(node, grads):
+def _backward_of_log2(node, grads):
     self, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (grad / (conj(self) * LN2),)
 
 def log2(next, op):
-    info = Info("Log2Backward0", log2_backward, op)
+    info = Info("Log2Backward0", _backward_of_log2, op)
     def autograd(self):
         result = next(self)
         if not result._t.differentiable:
@@ -793,14 +793,14 @@ def log2(next, op):
         return result
     return autograd
 
-def log2__backward(node, grads):
+def _backward_of_log2_(node, grads):
     self, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (grad / (conj(self) * LN2),)
 
 def log2_(next, op):
-    info = Info("Log2Backward0", log2__backward, op)
+    info = Info("Log2Backward0", _backward_of_log2_, op)
     def autograd(self):
         check_inplace(self, op)
         edges = (self._g,)
@@ -814,14 +814,14 @@ def log2_(next, op):
         return self
     return autograd
 
-def log10_backward(node, grads):
+def _backward_of_log10(node, grads):
     self, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (grad / (conj(self) * LN10),)
 
 def log10(next, op):
-    info = Info("Log10Backward0", log10_backward, op)
+    info = Info("Log10Backward0", _backward_of_log10, op)
     def autograd(self):
         result = next(self)
         if not result._t.differentiable:
@@ -838,14 +838,14 @@ def log10(next, op):
         return result
     return autograd
 
-def log10__backward(node, grads):
+def _backward_of_log10_(node, grads):
     self, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (grad / (conj(self) * LN10),)
 
 def log10_(next, op):
-    info = Info("Log10Backward0", log10__backward, op)
+    info = Info("Log10Backward0", _backward_of_log10_, op)
     def autograd(self):
         check_inplace(self, op)
         edges = (self._g,)
@@ -859,14 +859,14 @@ def log10_(next, op):
         return self
     return autograd
 
-def log1p_backward(node, grads):
+def _backward_of_log1p(node, grads):
     self, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (grad / conj(self + 1),)
 
 def log1p(next, op):
-    info = Info("Log1pBackward0", log1p_backward, op)
+    info = Info("Log1pBackward0", _backward_of_log1p, op)
     def autograd(self):
         result = next(self)
         if not result._t.differentiable:
@@ -883,14 +883,14 @@ def log1p(next, op):
         return result
     return autograd
 
-def log1p__backward(node, grads):
+def _backward_of_log1p_(node, grads):
     self, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (grad / conj(self + 1),)
 
 def log1p_(next, op):
-    info = Info("Log1pBackward0", log1p__backward, op)
+    info = Info("Log1pBackward0", _backward_of_log1p_, op)
     def autograd(self):
         check_inplace(self, op)
         edges = (self._g,)
@@ -904,14 +904,14 @@ def log1p_(next, op):
         return self
     return autograd
 
-def sin_backward(node, grads):
+def _backward_of_sin(node, grads):
     self, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (grad * conj(self.cos()),)
 
 def sin(next, op):
-    info = Info("SinBackward0", sin_backward, op)
+    info = Info("SinBackward0", _backward_of_sin, op)
     def autograd(self):
         result = next(self)
         if not result._t.differentiable:
@@ -928,14 +928,14 @@ def sin(next, op):
         return result
     return autograd
 
-def sin__backward(node, grads):
+def _backward_of_sin_(node, grads):
     self, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (grad * conj(self.cos()),)
 
 def sin_(next, op):
-    info = Info("SinBackward0", sin__backward, op)
+    info = Info("SinBackward0", _backward_of_sin_, op)
     def autograd(self):
         check_inplace(self, op)
         edges = (self._g,)
@@ -949,14 +949,14 @@ def sin_(next, op):
         return self
     return autograd
 
-def cos_backward(node, grads):
+def _backward_of_cos(node, grads):
     self, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (grad * -conj(self.sin()),)
 
 def cos(next, op):
-    info = Info("CosBackward0", cos_backward, op)
+    info = Info("CosBackward0", _backward_of_cos, op)
     def autograd(self):
         result = next(self)
         if not result._t.differentiable:
@@ -973,14 +973,14 @@ def cos(next, op):
         return result
     return autograd
 
-def cos__backward(node, grads):
+def _backward_of_cos_(node, grads):
     self, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (grad * -conj(self.sin()),)
 
 def cos_(next, op):
-    info = Info("CosBackward0", cos__backward, op)
+    info = Info("CosBackward0", _backward_of_cos_, op)
     def autograd(self):
         check_inplace(self, op)
         edges = (self._g,)
@@ -994,14 +994,14 @@ def cos_(next, op):
         return self
     return autograd
 
-def tan_backward(node, grads):
+def _backward_of_tan(node, grads):
     result, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (grad * conj(result * result + 1),)
 
 def tan(next, op):
-    info = Info("TanBackward0", tan_backward, op)
+    info = Info("TanBackward0", _backward_of_tan, op)
     def autograd(self):
         result = next(self)
         if not result._t.differentiable:
@@ -1019,14 +1019,14 @@ def tan(next, op):
         return result
     return autograd
 
-def tan__backward(node, grads):
+def _backward_of_tan_(node, grads):
     result, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (grad * conj(result * result + 1),)
 
 def tan_(next, op):
-    info = Info("TanBackward0", tan__backward, op)
+    info = Info("TanBackward0", _backward_of_tan_, op)
     def autograd(self):
         check_inplace(self, op)
         edges = (self._g,)
@@ -1041,14 +1041,14 @@ def tan_(next, op):
         return self
     return autograd
 
-def asin_backward(node, grads):
+def _backward_of_asin(node, grads):
     self, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (grad * conj((-self * self + 1).rsqrt()),)
 
 def asin(next, op):
-    info = Info("AsinBackward0", asin_backward, op)
+    info = Info("AsinBackward0", _backward_of_asin, op)
     def autograd(self):
         result = next(self)
         if not result._t.differentiable:
@@ -1065,14 +1065,14 @@ def asin(next, op):
         return result
     return autograd
 
-def asin__backward(node, grads):
+def _backward_of_asin_(node, grads):
     self, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (grad * conj((-self * self + 1).rsqrt()),)
 
 def asin_(next, op):
-    info = Info("AsinBackward0", asin__backward, op)
+    info = Info("AsinBackward0", _backward_of_asin_, op)
     def autograd(self):
         check_inplace(self, op)
         edges = (self._g,)
@@ -1086,14 +1086,14 @@ def asin_(next, op):
         return self
     return autograd
 
-def acos_backward(node, grads):
+def _backward_of_acos(node, grads):
     self, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (grad * -conj((-self * self + 1).rsqrt()),)
 
 def acos(next, op):
-    info = Info("AcosBackward0", acos_backward, op)
+    info = Info("AcosBackward0", _backward_of_acos, op)
     def autograd(self):
         result = next(self)
         if not result._t.differentiable:
@@ -1110,14 +1110,14 @@ def acos(next, op):
         return result
     return autograd
 
-def acos__backward(node, grads):
+def _backward_of_acos_(node, grads):
     self, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (grad * -conj((-self * self + 1).rsqrt()),)
 
 def acos_(next, op):
-    info = Info("AcosBackward0", acos__backward, op)
+    info = Info("AcosBackward0", _backward_of_acos_, op)
     def autograd(self):
         check_inplace(self, op)
         edges = (self._g,)
@@ -1131,14 +1131,14 @@ def acos_(next, op):
         return self
     return autograd
 
-def atan_backward(node, grads):
+def _backward_of_atan(node, grads):
     self, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (grad / conj(self * self + 1),)
 
 def atan(next, op):
-    info = Info("AtanBackward0", atan_backward, op)
+    info = Info("AtanBackward0", _backward_of_atan, op)
     def autograd(self):
         result = next(self)
         if not result._t.differentiable:
@@ -1155,14 +1155,14 @@ def atan(next, op):
         return result
     return autograd
 
-def atan__backward(node, grads):
+def _backward_of_atan_(node, grads):
     self, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (grad / conj(self * self + 1),)
 
 def atan_(next, op):
-    info = Info("AtanBackward0", atan__backward, op)
+    info = Info("AtanBackward0", _backward_of_atan_, op)
     def autograd(self):
         check_inplace(self, op)
         edges = (self._g,)
@@ -1176,14 +1176,14 @@ def atan_(next, op):
         return self
     return autograd
 
-def sinh_backward(node, grads):
+def _backward_of_sinh(node, grads):
     self, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (grad * conj(self.cosh()),)
 
 def sinh(next, op):
-    info = Info("SinhBackward0", sinh_backward, op)
+    info = Info("SinhBackward0", _backward_of_sinh, op)
     def autograd(self):
         result = next(self)
         if not result._t.differentiable:
@@ -1200,14 +1200,14 @@ def sinh(next, op):
         return result
     return autograd
 
-def sinh__backward(node, grads):
+def _backward_of_sinh_(node, grads):
     self, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (grad * conj(self.cosh()),)
 
 def sinh_(next, op):
-    info = Info("SinhBackward0", sinh__backward, op)
+    info = Info("SinhBackward0", _backward_of_sinh_, op)
     def autograd(self):
         check_inplace(self, op)
         edges = (self._g,)
@@ -1221,14 +1221,14 @@ def sinh_(next, op):
         return self
     return autograd
 
-def cosh_backward(node, grads):
+def _backward_of_cosh(node, grads):
     self, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (grad * conj(self.sinh()),)
 
 def cosh(next, op):
-    info = Info("CoshBackward0", cosh_backward, op)
+    info = Info("CoshBackward0", _backward_of_cosh, op)
     def autograd(self):
         result = next(self)
         if not result._t.differentiable:
@@ -1245,14 +1245,14 @@ def cosh(next, op):
         return result
     return autograd
 
-def cosh__backward(node, grads):
+def _backward_of_cosh_(node, grads):
     self, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (grad * conj(self.sinh()),)
 
 def cosh_(next, op):
-    info = Info("CoshBackward0", cosh__backward, op)
+    info = Info("CoshBackward0", _backward_of_cosh_, op)
     def autograd(self):
         check_inplace(self, op)
         edges = (self._g,)
@@ -1266,14 +1266,14 @@ def cosh_(next, op):
         return self
     return autograd
 
-def tanh_backward(node, grads):
+def _backward_of_tanh(node, grads):
     result, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (tanh_grad(grad, result),)
 
 def tanh(next, op):
-    info = Info("TanhBackward0", tanh_backward, op)
+    info = Info("TanhBackward0", _backward_of_tanh, op)
     def autograd(self):
         result = next(self)
         if not result._t.differentiable:
@@ -1291,14 +1291,14 @@ def tanh(next, op):
         return result
     return autograd
 
-def tanh__backward(node, grads):
+def _backward_of_tanh_(node, grads):
     result, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (tanh_grad(grad, result),)
 
 def tanh_(next, op):
-    info = Info("TanhBackward0", tanh__backward, op)
+    info = Info("TanhBackward0", _backward_of_tanh_, op)
     def autograd(self):
         check_inplace(self, op)
         edges = (self._g,)
@@ -1313,14 +1313,14 @@ def tanh_(next, op):
         return self
     return autograd
 
-def asinh_backward(node, grads):
+def _backward_of_asinh(node, grads):
     self, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (grad * conj((self * self + 1).rsqrt()),)
 
 def asinh(next, op):
-    info = Info("AsinhBackward0", asinh_backward, op)
+    info = Info("AsinhBackward0", _backward_of_asinh, op)
     def autograd(self):
         result = next(self)
         if not result._t.differentiable:
@@ -1337,14 +1337,14 @@ def asinh(next, op):
         return result
     return autograd
 
-def asinh__backward(node, grads):
+def _backward_of_asinh_(node, grads):
     self, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (grad * conj((self * self + 1).rsqrt()),)
 
 def asinh_(next, op):
-    info = Info("AsinhBackward0", asinh__backward, op)
+    info = Info("AsinhBackward0", _backward_of_asinh_, op)
     def autograd(self):
         check_inplace(self, op)
         edges = (self._g,)
@@ -1358,14 +1358,14 @@ def asinh_(next, op):
         return self
     return autograd
 
-def acosh_backward(node, grads):
+def _backward_of_acosh(node, grads):
     self, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (acosh_grad(grad, self),)
 
 def acosh(next, op):
-    info = Info("AcoshBackward0", acosh_backward, op)
+    info = Info("AcoshBackward0", _backward_of_acosh, op)
     def autograd(self):
         result = next(self)
         if not result._t.differentiable:
@@ -1382,14 +1382,14 @@ def acosh(next, op):
         return result
     return autograd
 
-def acosh__backward(node, grads):
+def _backward_of_acosh_(node, grads):
     self, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (acosh_grad(grad, self),)
 
 def acosh_(next, op):
-    info = Info("AcoshBackward0", acosh__backward, op)
+    info = Info("AcoshBackward0", _backward_of_acosh_, op)
     def autograd(self):
         check_inplace(self, op)
         edges = (self._g,)
@@ -1403,14 +1403,14 @@ def acosh_(next, op):
         return self
     return autograd
 
-def atanh_backward(node, grads):
+def _backward_of_atanh(node, grads):
     self, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (grad / conj(-self * self + 1),)
 
 def atanh(next, op):
-    info = Info("AtanhBackward0", atanh_backward, op)
+    info = Info("AtanhBackward0", _backward_of_atanh, op)
     def autograd(self):
         result = next(self)
         if not result._t.differentiable:
@@ -1427,14 +1427,14 @@ def atanh(next, op):
         return result
     return autograd
 
-def atanh__backward(node, grads):
+def _backward_of_atanh_(node, grads):
     self, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (grad / conj(-self * self + 1),)
 
 def atanh_(next, op):
-    info = Info("AtanhBackward0", atanh__backward, op)
+    info = Info("AtanhBackward0", _backward_of_atanh_, op)
     def autograd(self):
         check_inplace(self, op)
         edges = (self._g,)
@@ -1448,14 +1448,14 @@ def atanh_(next, op):
         return self
     return autograd
 
-def erf_backward(node, grads):
+def _backward_of_erf(node, grads):
     self, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (grad * (-self * self).exp() * TWO_OVER_SQRT_PI,)
 
 def erf(next, op):
-    info = Info("ErfBackward0", erf_backward, op)
+    info = Info("ErfBackward0", _backward_of_erf, op)
     def autograd(self):
         result = next(self)
         if not result._t.differentiable:
@@ -1472,14 +1472,14 @@ def erf(next, op):
         return result
     return autograd
 
-def erf__backward(node, grads):
+def _backward_of_erf_(node, grads):
     self, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (grad * (-self * self).exp() * TWO_OVER_SQRT_PI,)
 
 def erf_(next, op):
-    info = Info("ErfBackward0", erf__backward, op)
+    info = Info("ErfBackward0", _backward_of_erf_, op)
     def autograd(self):
         check_inplace(self, op)
         edges = (self._g,)
@@ -1493,14 +1493,14 @@ def erf_(next, op):
         return self
     return autograd
 
-def erfc_backward(node, grads):
+def _backward_of_erfc(node, grads):
     self, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (grad * (-self * self).exp() * -TWO_OVER_SQRT_PI,)
 
 def erfc(next, op):
-    info = Info("ErfcBackward0", erfc_backward, op)
+    info = Info("ErfcBackward0", _backward_of_erfc, op)
     def autograd(self):
         result = next(self)
         if not result._t.differentiable:
@@ -1517,14 +1517,14 @@ def erfc(next, op):
         return result
     return autograd
 
-def erfc__backward(node, grads):
+def _backward_of_erfc_(node, grads):
     self, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (grad * (-self * self).exp() * -TWO_OVER_SQRT_PI,)
 
 def erfc_(next, op):
-    info = Info("ErfcBackward0", erfc__backward, op)
+    info = Info("ErfcBackward0", _backward_of_erfc_, op)
     def autograd(self):
         check_inplace(self, op)
         edges = (self._g,)
@@ -1538,14 +1538,14 @@ def erfc_(next, op):
         return self
     return autograd
 
-def erfinv_backward(node, grads):
+def _backward_of_erfinv(node, grads):
     result, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (grad * (result * result).exp() * (1 / TWO_OVER_SQRT_PI),)
 
 def erfinv(next, op):
-    info = Info("ErfinvBackward0", erfinv_backward, op)
+    info = Info("ErfinvBackward0", _backward_of_erfinv, op)
     def autograd(self):
         result = next(self)
         if not result._t.differentiable:
@@ -1563,14 +1563,14 @@ def erfinv(next, op):
         return result
     return autograd
 
-def erfinv__backward(node, grads):
+def _backward_of_erfinv_(node, grads):
     result, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (grad * (result * result).exp() * (1 / TWO_OVER_SQRT_PI),)
 
 def erfinv_(next, op):
-    info = Info("ErfinvBackward0", erfinv__backward, op)
+    info = Info("ErfinvBackward0", _backward_of_erfinv_, op)
     def autograd(self):
         check_inplace(self, op)
         edges = (self._g,)
@@ -1585,14 +1585,14 @@ def erfinv_(next, op):
         return self
     return autograd
 
-def lgamma_backward(node, grads):
+def _backward_of_lgamma(node, grads):
     self, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (grad * self.digamma(),)
 
 def lgamma(next, op):
-    info = Info("LgammaBackward0", lgamma_backward, op)
+    info = Info("LgammaBackward0", _backward_of_lgamma, op)
     def autograd(self):
         result = next(self)
         if not result._t.differentiable:
@@ -1609,14 +1609,14 @@ def lgamma(next, op):
         return result
     return autograd
 
-def lgamma__backward(node, grads):
+def _backward_of_lgamma_(node, grads):
     self, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (grad * self.digamma(),)
 
 def lgamma_(next, op):
-    info = Info("LgammaBackward0", lgamma__backward, op)
+    info = Info("LgammaBackward0", _backward_of_lgamma_, op)
     def autograd(self):
         check_inplace(self, op)
         edges = (self._g,)
@@ -1630,14 +1630,14 @@ def lgamma_(next, op):
         return self
     return autograd
 
-def digamma_backward(node, grads):
+def _backward_of_digamma(node, grads):
     self, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (grad * call('polygamma', 1, self),)
 
 def digamma(next, op):
-    info = Info("DigammaBackward0", digamma_backward, op)
+    info = Info("DigammaBackward0", _backward_of_digamma, op)
     def autograd(self):
         result = next(self)
         if not result._t.differentiable:
@@ -1654,14 +1654,14 @@ def digamma(next, op):
         return result
     return autograd
 
-def digamma__backward(node, grads):
+def _backward_of_digamma_(node, grads):
     self, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (grad * call('polygamma', 1, self),)
 
 def digamma_(next, op):
-    info = Info("DigammaBackward0", digamma__backward, op)
+    info = Info("DigammaBackward0", _backward_of_digamma_, op)
     def autograd(self):
         check_inplace(self, op)
         edges = (self._g,)
@@ -1675,14 +1675,14 @@ def digamma_(next, op):
         return self
     return autograd
 
-def polygamma_backward(node, grads):
+def _backward_of_polygamma(node, grads):
     n, self, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (grad * call('polygamma', n + 1, self),)
 
 def polygamma(next, op):
-    info = Info("PolygammaBackward0", polygamma_backward, op)
+    info = Info("PolygammaBackward0", _backward_of_polygamma, op)
     def autograd(n, self):
         result = next(n, self)
         if not result._t.differentiable:
@@ -1699,14 +1699,14 @@ def polygamma(next, op):
         return result
     return autograd
 
-def sigmoid_backward(node, grads):
+def _backward_of_sigmoid(node, grads):
     result, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (sigmoid_grad(grad, result),)
 
 def sigmoid(next, op):
-    info = Info("SigmoidBackward0", sigmoid_backward, op)
+    info = Info("SigmoidBackward0", _backward_of_sigmoid, op)
     def autograd(self):
         result = next(self)
         if not result._t.differentiable:
@@ -1724,14 +1724,14 @@ def sigmoid(next, op):
         return result
     return autograd
 
-def sigmoid__backward(node, grads):
+def _backward_of_sigmoid_(node, grads):
     result, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (sigmoid_grad(grad, result),)
 
 def sigmoid_(next, op):
-    info = Info("SigmoidBackward0", sigmoid__backward, op)
+    info = Info("SigmoidBackward0", _backward_of_sigmoid_, op)
     def autograd(self):
         check_inplace(self, op)
         edges = (self._g,)
@@ -1746,14 +1746,14 @@ def sigmoid_(next, op):
         return self
     return autograd
 
-def logit_backward(node, grads):
+def _backward_of_logit(node, grads):
     self, eps, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (call('logit_backward', grad, self, eps),)
 
 def logit(next, op):
-    info = Info("LogitBackward0", logit_backward, op)
+    info = Info("LogitBackward0", _backward_of_logit, op)
     def autograd(self, eps):
         result = next(self, eps)
         if not result._t.differentiable:
@@ -1770,14 +1770,14 @@ def logit(next, op):
         return result
     return autograd
 
-def logit__backward(node, grads):
+def _backward_of_logit_(node, grads):
     self, eps, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (call('logit_backward', grad, self, eps),)
 
 def logit_(next, op):
-    info = Info("LogitBackward0", logit__backward, op)
+    info = Info("LogitBackward0", _backward_of_logit_, op)
     def autograd(self, eps):
         check_inplace(self, op)
         edges = (self._g,)
@@ -1791,7 +1791,7 @@ def logit_(next, op):
         return self
     return autograd
 
-def logit_backward_backward(node, grads):
+def _backward_of_logit_backward(node, grads):
     grad_output, self, eps, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -1799,7 +1799,7 @@ def logit_backward_backward(node, grads):
             logit_grad_grad(grad, grad_output, self, eps) if edges[1] is not None else None,)
 
 def logit_backward(next, op):
-    info = Info("LogitBackwardBackward0", logit_backward_backward, op)
+    info = Info("LogitBackwardBackward0", _backward_of_logit_backward, op)
     def autograd(grad_output, self, eps):
         result = next(grad_output, self, eps)
         if not result._t.differentiable:
@@ -1816,14 +1816,14 @@ def logit_backward(next, op):
         return result
     return autograd
 
-def i0_backward(node, grads):
+def _backward_of_i0(node, grads):
     self, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (grad * call('special_i1', self),)
 
 def i0(next, op):
-    info = Info("I0Backward0", i0_backward, op)
+    info = Info("I0Backward0", _backward_of_i0, op)
     def autograd(self):
         result = next(self)
         if not result._t.differentiable:
@@ -1840,14 +1840,14 @@ def i0(next, op):
         return result
     return autograd
 
-def i0__backward(node, grads):
+def _backward_of_i0_(node, grads):
     self, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (grad * call('special_i1', self),)
 
 def i0_(next, op):
-    info = Info("I0Backward0", i0__backward, op)
+    info = Info("I0Backward0", _backward_of_i0_, op)
     def autograd(self):
         check_inplace(self, op)
         edges = (self._g,)
@@ -1861,14 +1861,14 @@ def i0_(next, op):
         return self
     return autograd
 
-def special_i1_backward(node, grads):
+def _backward_of_special_i1(node, grads):
     self, result, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (special_i1_grad(grad, self, result),)
 
 def special_i1(next, op):
-    info = Info("SpecialI1Backward0", special_i1_backward, op)
+    info = Info("SpecialI1Backward0", _backward_of_special_i1, op)
     def autograd(self):
         result = next(self)
         if not result._t.differentiable:
@@ -1886,14 +1886,14 @@ def special_i1(next, op):
         return result
     return autograd
 
-def sinc_backward(node, grads):
+def _backward_of_sinc(node, grads):
     self, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (grad * sinc_slope(self),)
 
 def sinc(next, op):
-    info = Info("SincBackward0", sinc_backward, op)
+    info = Info("SincBackward0", _backward_of_sinc, op)
     def autograd(self):
         result = next(self)
         if not result._t.differentiable:
@@ -1910,14 +1910,14 @@ def sinc(next, op):
         return result
     return autograd
 
-def sinc__backward(node, grads):
+def _backward_of_sinc_(node, grads):
     self, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (grad * sinc_slope(self),)
 
 def sinc_(next, op):
-    info = Info("SincBackward0", sinc__backward, op)
+    info = Info("SincBackward0", _backward_of_sinc_, op)
     def autograd(self):
         check_inplace(self, op)
         edges = (self._g,)
@@ -1931,13 +1931,13 @@ def sinc_(next, op):
         return self
     return autograd
 
-def deg2rad_backward(node, grads):
+def _backward_of_deg2rad(node, grads):
     edges = node.edges
     grad = grads[0]
     return (grad * RADIANS,)
 
 def deg2rad(next, op):
-    info = Info("Deg2radBackward0", deg2rad_backward, op)
+    info = Info("Deg2radBackward0", _backward_of_deg2rad, op)
     def autograd(self):
         result = next(self)
         if not result._t.differentiable:
@@ -1954,13 +1954,13 @@ def deg2rad(next, op):
         return result
     return autograd
 
-def deg2rad__backward(node, grads):
+def _backward_of_deg2rad_(node, grads):
     edges = node.edges
     grad = grads[0]
     return (grad * RADIANS,)
 
 def deg2rad_(next, op):
-    info = Info("Deg2radBackward0", deg2rad__backward, op)
+    info = Info("Deg2radBackward0", _backward_of_deg2rad_, op)
     def autograd(self):
         check_inplace(self, op)
         edges = (self._g,)
@@ -1973,13 +1973,13 @@ def deg2rad_(next, op):
         return self
     return autograd
 
-def rad2deg_backward(node, grads):
+def _backward_of_rad2deg(node, grads):
     edges = node.edges
     grad = grads[0]
     return (grad * (1 / RADIANS),)
 
 def rad2deg(next, op):
-    info = Info("Rad2degBackward0", rad2deg_backward, op)
+    info = Info("Rad2degBackward0", _backward_of_rad2deg, op)
     def autograd(self):
         result = next(self)
         if not result._t.differentiable:
@@ -1996,13 +1996,13 @@ def rad2deg(next, op):
         return result
     return autograd
 
-def rad2deg__backward(node, grads):
+def _backward_of_rad2deg_(node, grads):
     edges = node.edges
     grad = grads[0]
     return (grad * (1 / RADIANS),)
 
 def rad2deg_(next, op):
-    info = Info("Rad2degBackward0", rad2deg__backward, op)
+    info = Info("Rad2degBackward0", _backward_of_rad2deg_, op)
     def autograd(self):
         check_inplace(self, op)
         edges = (self._g,)
@@ -2015,14 +2015,14 @@ def rad2deg_(next, op):
         return self
     return autograd
 
-def nan_to_num_backward(node, grads):
+def _backward_of_nan_to_num(node, grads):
     self, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (grad * self.isfinite(),)
 
 def nan_to_num(next, op):
-    info = Info("NanToNumBackward0", nan_to_num_backward, op)
+    info = Info("NanToNumBackward0", _backward_of_nan_to_num, op)
     def autograd(self, nan, posinf, neginf):
         result = next(self, nan, posinf, neginf)
         if not result._t.differentiable:
@@ -2039,14 +2039,14 @@ def nan_to_num(next, op):
         return result
     return autograd
 
-def nan_to_num__backward(node, grads):
+def _backward_of_nan_to_num_(node, grads):
     self, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (grad * self.isfinite(),)
 
 def nan_to_num_(next, op):
-    info = Info("NanToNumBackward0", nan_to_num__backward, op)
+    info = Info("NanToNumBackward0", _backward_of_nan_to_num_, op)
     def autograd(self, nan, posinf, neginf):
         check_inplace(self, op)
         edges = (self._g,)
@@ -2060,14 +2060,14 @@ def nan_to_num_(next, op):
         return self
     return autograd
 
-def angle_backward(node, grads):
+def _backward_of_angle(node, grads):
     self, = unpack(node)
     edges = node.edges
     grad = grads[0]
     return (angle_grad(grad, self),)
 
 def angle(next, op):
-    info = Info("AngleBackward0", angle_backward, op)
+    info = Info("AngleBackward0", _backward_of_angle, op)
     def autograd(self):
         result = next(self)
         if not result._t.differentiable:
@@ -2084,13 +2084,13 @@ def angle(next, op):
         return result
     return autograd
 
-def conj_physical_backward(node, grads):
+def _backward_of_conj_physical(node, grads):
     edges = node.edges
     grad = grads[0]
     return (conj(grad),)
 
 def conj_physical(next, op):
-    info = Info("ConjPhysicalBackward0", conj_physical_backward, op)
+    info = Info("ConjPhysicalBackward0", _backward_of_conj_physical, op)
     def autograd(self):
         result = next(self)
         if not result._t.differentiable:
@@ -2107,13 +2107,13 @@ def conj_physical(next, op):
         return result
     return autograd
 
-def conj_physical__backward(node, grads):
+def _backward_of_conj_physical_(node, grads):
     edges = node.edges
     grad = grads[0]
     return (conj(grad),)
 
 def conj_physical_(next, op):
-    info = Info("ConjPhysicalBackward0", conj_physical__backward, op)
+    info = Info("ConjPhysicalBackward0", _backward_of_conj_physical_, op)
     def autograd(self):
         check_inplace(self, op)
         edges = (self._g,)
@@ -2126,13 +2126,13 @@ def conj_physical_(next, op):
         return self
     return autograd
 
-def view_as_real_backward(node, grads):
+def _backward_of_view_as_real(node, grads):
     edges = node.edges
     grad = grads[0]
     return (as_complex(grad),)
 
 def view_as_real(next, op):
-    info = Info("ViewAsRealBackward0", view_as_real_backward, op)
+    info = Info("ViewAsRealBackward0", _backward_of_view_as_real, op)
     def autograd(self):
         result = next(self)
         if not result._t.differentiable:
@@ -2149,13 +2149,13 @@ def view_as_real(next, op):
         return result
     return autograd
 
-def view_as_complex_backward(node, grads):
+def _backward_of_view_as_complex(node, grads):
     edges = node.edges
     grad = grads[0]
     return (call('view_as_real', grad),)
 
 def view_as_complex(next, op):
-    info = Info("ViewAsComplexBackward0", view_as_complex_backward, op)
+    info = Info("ViewAsComplexBackward0", _backward_of_view_as_complex, op)
     def autograd(self):
         result = next(self)
         if not result._t.differentiable:
@@ -2172,14 +2172,14 @@ def view_as_complex(next, op):
         return result
     return autograd
 
-def complex_backward(node, grads):
+def _backward_of_complex(node, grads):
     edges = node.edges
     grad = grads[0]
     return (grad.real if edges[0] is not None else None,
             grad.imag if edges[1] is not None else None,)
 
 def complex(next, op):
-    info = Info("ComplexBackward0", complex_backward, op)
+    info = Info("ComplexBackward0", _backward_of_complex, op)
     def autograd(real, imag):
         result = next(real, imag)
         if not result._t.differentiable:
@@ -2196,7 +2196,7 @@ def complex(next, op):
         return result
     return autograd
 
-def polar_backward(node, grads):
+def _backward_of_polar(node, grads):
     abs, angle, result, = unpack(node)
     edges = node.edges
     grad = grads[0]
@@ -2206,7 +2206,7 @@ def polar_backward(node, grads):
     return out
 
 def polar(next, op):
-    info = Info("PolarBackward0", polar_backward, op)
+    info = Info("PolarBackward0", _backward_of_polar, op)
     def autograd(abs, angle):
         result = next(abs, angle)
         if not result._t.differentiable:

@@ -112,17 +112,42 @@ def norm(
     p: Any = "fro",
     dim: Any = None,
     keepdim: bool = False,
+    out: Any = None,
     dtype: Any = None,
 ) -> Any:
     """The vector norm over ``dim`` (all if None); ``p`` may be a number, "fro" or "nuc"."""
     if p == "nuc":
-        return get("linalg_matrix_norm.str_ord")(input, "nuc", dim or (-2, -1), keepdim, dtype)
+        pair = (-2, -1) if dim is None else tuple(dim)
+        if out is not None:
+            return get("linalg_matrix_norm.str_ord_out")(input, "nuc", pair, keepdim, dtype, out)
+        return get("linalg_matrix_norm.str_ord")(input, "nuc", pair, keepdim, dtype)
     if p in ("fro", None):
         p = 2
     elif isinstance(p, str):
         raise DTypeError(f"only valid string values are 'fro' and 'nuc', found {p!r}")
     dims = (dim,) if isinstance(dim, int) else (None if dim is None else tuple(dim))
+    if out is not None:
+        return get("linalg_vector_norm.out")(input, p, dims, keepdim, dtype, out)
     return get("linalg_vector_norm")(input, p, dims, keepdim, dtype)
+
+
+def sort(
+    input: Any,  # noqa: A002
+    dim: int = -1,
+    descending: bool = False,
+    stable: bool | None = None,
+    *,
+    out: Any = None,
+) -> Any:
+    """Values in ascending (or descending) order along ``dim``, and where each came from."""
+    if out is not None or hasattr(input, "__mortice_function__"):
+        return _FUNCTIONS["sort"](input, stable=stable, dim=dim, descending=descending, out=out)
+    return get("sort.stable")(input, stable, dim, descending)
+
+
+def _where(self: Any, condition: Any, other: Any) -> Any:
+    """``self`` where ``condition`` is true, else ``other``."""
+    return _FUNCTIONS["where"](condition, self, other)
 
 
 #: Generated functions by name; filled when the package is put together.
@@ -130,6 +155,7 @@ _FUNCTIONS: dict[str, Any] = {}
 
 FUNCTIONS: dict[str, Any] = {
     "norm": norm,
+    "sort": sort,
 }
 
 METHODS: dict[str, Any] = {
@@ -160,6 +186,8 @@ METHODS: dict[str, Any] = {
     "real": property(_real, _set_part("real")),
     "imag": property(_imag, _set_part("imag")),
     "norm": norm,
+    "sort": sort,
+    "where": _where,
 }
 
 

@@ -239,6 +239,14 @@ def norm_dims_dtype(self: Any, p: Any, dim: Any, keepdim: bool, dtype: Any) -> A
     return call("linalg_vector_norm", self, 2 if p is None else p, dim, keepdim, dtype)
 
 
+def maximum(self: Any, other: Any) -> Any:
+    return call("maximum", self, other)
+
+
+def minimum(self: Any, other: Any) -> Any:
+    return call("minimum", self, other)
+
+
 def dist(self: Any, other: Any, p: Any) -> Any:
     return call("linalg_vector_norm", self - other, p, None, False, None)
 
