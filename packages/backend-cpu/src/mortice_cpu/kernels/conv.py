@@ -27,7 +27,7 @@ class Geometry:
 
     def __init__(
         self, size: Sequence[int], kernel: Sequence[int], stride: Sequence[int],
-        padding: Sequence[int], dilation: Sequence[int],
+        padding: Sequence[int], dilation: Sequence[int], out: Sequence[int] | None = None,
     ) -> None:  # fmt: skip
         n = len(kernel)
         self.size = tuple(size)
@@ -35,7 +35,8 @@ class Geometry:
         self.stride = tuple(stride) * n if len(stride) == 1 else tuple(stride)
         self.padding = tuple(padding) * n if len(padding) == 1 else tuple(padding)
         self.dilation = tuple(dilation) * n if len(dilation) == 1 else tuple(dilation)
-        self.out = tuple(
+        # A transposed convolution knows its small side; output_padding can hide it from the sizes.
+        self.out = tuple(out) if out is not None else tuple(
             (s + 2 * p - d * (k - 1) - 1) // t + 1
             for s, k, t, p, d in zip(
                 self.size, self.kernel, self.stride, self.padding, self.dilation
@@ -197,7 +198,7 @@ def convolution(
     if 0 in shape or 0 in x.shape or 0 in w.shape:
         r = np.zeros(shape, x.dtype)
     elif transposed:
-        g = Geometry(shape[2:], kernel, stride, padding, dilation)
+        g = Geometry(shape[2:], kernel, stride, padding, dilation, x.shape[2:])
         r = input_grad(g, x, w, groups)
     else:
         r = forward(Geometry(x.shape[2:], kernel, stride, padding, dilation), x, w, groups)
@@ -213,7 +214,7 @@ def convolution_backward(
     grad, x, w = widen(grad_output._a), widen(input._a), widen(weight._a)
     kernel = w.shape[2:]
     image, deep = (grad, x) if transposed else (x, grad)
-    g = Geometry(image.shape[2:], kernel, stride, padding, dilation)
+    g = Geometry(image.shape[2:], kernel, stride, padding, dilation, deep.shape[2:])
     found: list[Any] = [None, None, None]
     empty = 0 in grad.shape or 0 in x.shape or 0 in w.shape
     if output_mask[0]:

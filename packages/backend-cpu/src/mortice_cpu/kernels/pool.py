@@ -134,7 +134,9 @@ def _avg_pool(n: int) -> Callable[..., Any]:
         for window in g.windows():
             total += padded[window]
         if a.dtype.kind in "iu":
-            total //= np.asarray(g.divisor).astype(a.dtype)
+            # Rounded towards zero, as C divides.
+            whole = np.abs(total) // np.asarray(g.divisor).astype(a.dtype)
+            total = np.where(total < 0, -whole, whole)
         else:
             total /= np.asarray(g.divisor, a.dtype)
         return wrap(narrow(total, self._a.dtype), self._t)

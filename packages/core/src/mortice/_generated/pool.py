@@ -204,9 +204,9 @@ def avg_pool1d(input, kernel_size, stride=(), padding=(0,), ceil_mode=False, cou
 _p_avg_pool1d.public = avg_pool1d
 _t_avg_pool2d = table('avg_pool2d')
 _p_avg_pool2d = Packet("avg_pool2d")
-def avg_pool2d(input, kernel_size, stride=(), padding=(0, 0), ceil_mode=False, count_include_pad=True, divisor_override=None, **kwargs):
-    if kwargs:
-        return slow(_p_avg_pool2d, (input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override,), ((), (0, 0), False, True, None, ), (), kwargs)
+def avg_pool2d(input, kernel_size, stride=(), padding=(0, 0), ceil_mode=False, count_include_pad=True, divisor_override=None, *, out=None, **kwargs):
+    if kwargs or out is not None:
+        return slow(_p_avg_pool2d, (input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override,), ((), (0, 0), False, True, None, ), (('out', out, None), ), kwargs)
     try:
         keys = input._k
         if GLOBAL.special:
@@ -218,7 +218,7 @@ def avg_pool2d(input, kernel_size, stride=(), padding=(0, 0), ceil_mode=False, c
     except (AttributeError, KeyError, TypeError):
         kernel = None
     if kernel is None:
-        return slow(_p_avg_pool2d, (input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override,), ((), (0, 0), False, True, None, ), (), kwargs)
+        return slow(_p_avg_pool2d, (input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override,), ((), (0, 0), False, True, None, ), (('out', out, None), ), kwargs)
     try:
         return kernel(input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
     except Exception as error:
@@ -228,9 +228,9 @@ def avg_pool2d(input, kernel_size, stride=(), padding=(0, 0), ceil_mode=False, c
 _p_avg_pool2d.public = avg_pool2d
 _t_avg_pool3d = table('avg_pool3d')
 _p_avg_pool3d = Packet("avg_pool3d")
-def avg_pool3d(input, kernel_size, stride=(), padding=(0, 0, 0), ceil_mode=False, count_include_pad=True, divisor_override=None, **kwargs):
-    if kwargs:
-        return slow(_p_avg_pool3d, (input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override,), ((), (0, 0, 0), False, True, None, ), (), kwargs)
+def avg_pool3d(input, kernel_size, stride=(), padding=(0, 0, 0), ceil_mode=False, count_include_pad=True, divisor_override=None, *, out=None, **kwargs):
+    if kwargs or out is not None:
+        return slow(_p_avg_pool3d, (input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override,), ((), (0, 0, 0), False, True, None, ), (('out', out, None), ), kwargs)
     try:
         keys = input._k
         if GLOBAL.special:
@@ -242,7 +242,7 @@ def avg_pool3d(input, kernel_size, stride=(), padding=(0, 0, 0), ceil_mode=False
     except (AttributeError, KeyError, TypeError):
         kernel = None
     if kernel is None:
-        return slow(_p_avg_pool3d, (input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override,), ((), (0, 0, 0), False, True, None, ), (), kwargs)
+        return slow(_p_avg_pool3d, (input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override,), ((), (0, 0, 0), False, True, None, ), (('out', out, None), ), kwargs)
     try:
         return kernel(input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
     except Exception as error:

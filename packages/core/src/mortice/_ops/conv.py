@@ -11,7 +11,7 @@ from typing import Any
 
 from mortice._base.errors import DTypeError, InvalidValue, ShapeError
 from mortice._dispatch.state import THREAD
-from mortice._ops.formulas import call
+from mortice._ops.formulas import call, conj
 
 Ints = Sequence[int]
 
@@ -80,7 +80,7 @@ def _check(x: Any, w: Any, bias: Any, transposed: bool, groups: int, n: int) -> 
         )
     expected = w[0] if transposed else w[1] * groups
     if groups <= 0:
-        raise InvalidValue(f"convolution: groups must be positive, got {groups}")
+        raise ShapeError(f"convolution: groups must be positive, got {groups}")
     if x[1] != expected:
         raise ShapeError(
             f"Given groups={groups}, weight of size {list(w)}, expected input{list(x)} to have "
@@ -195,6 +195,7 @@ def convolution_grad(
 ) -> Any:  # fmt: skip
     """Gradients for (input, weight, bias); made of convolutions when they are differentiated again."""
     geometry = (stride, padding, dilation, transposed, output_padding, groups)
+    input, weight = conj(input), conj(weight)  # noqa: A001 - the operator's argument names
     if not THREAD.grad_enabled:
         return call("convolution_backward", grad, input, weight, None, *geometry, tuple(needs))
     bias = None

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import mortice
-from mortice.errors import InvalidValue, ShapeError
+from mortice.errors import ShapeError
 from mortice_nn import operators as op
 
 if TYPE_CHECKING:
@@ -26,8 +26,13 @@ def tuple_of(size: Any, n: int, what: str) -> list[int]:
     if len(sizes) == 1:
         return sizes * n
     if len(sizes) != n:
-        raise InvalidValue(f"{what} must be one number or {n}, found {tuple(sizes)}")
+        raise ShapeError(f"{what} must be one number or {n}, found {tuple(sizes)}")
     return sizes
+
+
+def _is_unset(stride: Size | None) -> bool:
+    """Whether the stride is left to be the kernel's size: None, or an empty sequence as in ATen."""
+    return stride is None or (not isinstance(stride, int) and len(stride) == 0)
 
 
 def _check_dims(name: str, input: Tensor, n: int) -> None:
@@ -50,7 +55,7 @@ def _max_pool(
 ) -> Any:
     _check_dims(name, input, n)
     kernel = tuple_of(kernel_size, n, "kernel_size")
-    step = kernel if stride is None or stride == [] else tuple_of(stride, n, "stride")
+    step = kernel if _is_unset(stride) else tuple_of(stride, n, "stride")
     pad = tuple_of(padding, n, "padding")
     spread = tuple_of(dilation, n, "dilation")
     if n == 1:
@@ -124,7 +129,7 @@ def avg_pool1d(
     """Mean of each window of (N, C, L)."""
     _check_dims("avg_pool1d", input, 1)
     kernel = tuple_of(kernel_size, 1, "kernel_size")
-    step = kernel if stride is None else tuple_of(stride, 1, "stride")
+    step = kernel if _is_unset(stride) else tuple_of(stride, 1, "stride")
     pad = tuple_of(padding, 1, "padding")
     out = op.avg_pool2d(
         input.unsqueeze(-2), [1, *kernel], [1, *step], [0, *pad], ceil_mode, count_include_pad
@@ -140,13 +145,16 @@ def avg_pool2d(
     ceil_mode: bool = False,
     count_include_pad: bool = True,
     divisor_override: int | None = None,
+    *,
+    out: Tensor | None = None,
 ) -> Tensor:
     """Mean of each window of (N, C, H, W); ``divisor_override`` replaces the window's size."""
     _check_dims("avg_pool2d", input, 2)
     kernel = tuple_of(kernel_size, 2, "kernel_size")
-    step = kernel if stride is None else tuple_of(stride, 2, "stride")
+    step = kernel if _is_unset(stride) else tuple_of(stride, 2, "stride")
     pad = tuple_of(padding, 2, "padding")
-    return op.avg_pool2d(input, kernel, step, pad, ceil_mode, count_include_pad, divisor_override)
+    arguments = (input, kernel, step, pad, ceil_mode, count_include_pad, divisor_override)
+    return op.avg_pool2d(*arguments) if out is None else op.avg_pool2d(*arguments, out=out)
 
 
 def avg_pool3d(
@@ -157,13 +165,16 @@ def avg_pool3d(
     ceil_mode: bool = False,
     count_include_pad: bool = True,
     divisor_override: int | None = None,
+    *,
+    out: Tensor | None = None,
 ) -> Tensor:
     """Mean of each window of (N, C, D, H, W)."""
     _check_dims("avg_pool3d", input, 3)
     kernel = tuple_of(kernel_size, 3, "kernel_size")
-    step = kernel if stride is None else tuple_of(stride, 3, "stride")
+    step = kernel if _is_unset(stride) else tuple_of(stride, 3, "stride")
     pad = tuple_of(padding, 3, "padding")
-    return op.avg_pool3d(input, kernel, step, pad, ceil_mode, count_include_pad, divisor_override)
+    arguments = (input, kernel, step, pad, ceil_mode, count_include_pad, divisor_override)
+    return op.avg_pool3d(*arguments) if out is None else op.avg_pool3d(*arguments, out=out)
 
 
 def _lp_pool(input: Tensor, p: float, windows: int, pool: Callable[[Tensor], Tensor]) -> Tensor:
@@ -219,7 +230,7 @@ def _target(output_size: Any, shape: Sequence[int], n: int) -> list[int]:
         [output_size] * n if output_size is None or isinstance(output_size, int) else output_size
     )
     if len(sizes) != n:
-        raise InvalidValue(f"output_size must be one number or {n}, found {tuple(sizes)}")
+        raise ShapeError(f"output_size must be one number or {n}, found {tuple(sizes)}")
     return [have if want is None else want for want, have in zip(sizes, shape[-n:], strict=True)]
 
 
