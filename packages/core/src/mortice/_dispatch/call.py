@@ -21,13 +21,15 @@ from mortice._types.promotion import NUMBERS, with_number
 class Packet:
     """A function name with its overloads, as ``mortice.add`` or ``Tensor.add`` is called."""
 
-    __slots__ = ("is_method", "name", "public")
+    __slots__ = ("is_method", "name", "plans", "public")
 
     def __init__(self, name: str, is_method: bool = False) -> None:
         self.name = name
         self.is_method = is_method
         #: The public function object; ``__mortice_function__`` handlers are given it.
         self.public: Any = None
+        #: Argument types -> plan, see ``_dispatch/plan.py``.
+        self.plans: dict[Any, Any] = {}
 
     def operators(self) -> list[Operator]:
         return [get(name) for name in overloads(self.name)]
