@@ -3,6 +3,7 @@
 # fmt: off
 from mortice._dispatch.call import Packet, as_ints, call_operator, failed, slow
 from mortice._dispatch.operator import table
+from mortice._dispatch.plan import call_by_plan
 from mortice._dispatch.state import GLOBAL, adjust
 from mortice._types.promotion import NUMBERS
 
@@ -156,7 +157,7 @@ def Tensor_resize_as_(self, the_template, *, memory_format=None, **kwargs):
 _m_resize_as_.public = Tensor_resize_as_
 _m_set_ = Packet("set_", True)
 def Tensor_set_(self, *args, **kwargs):
-    return slow(_m_set_, (self, *args), (), (), kwargs)
+    return call_by_plan(_m_set_, (self, *args), kwargs)
 
 _m_set_.public = Tensor_set_
 FUNCTIONS = {"clone": clone, "resize_as_": resize_as_}

@@ -3,27 +3,28 @@
 # fmt: off
 from mortice._dispatch.call import Packet, as_ints, call_operator, failed, slow
 from mortice._dispatch.operator import table
+from mortice._dispatch.plan import call_by_plan
 from mortice._dispatch.state import GLOBAL, adjust
 from mortice._types.promotion import NUMBERS
 
 _p_index_put = Packet("index_put")
 def index_put(*args, **kwargs):
-    return slow(_p_index_put, args, (), (), kwargs)
+    return call_by_plan(_p_index_put, args, kwargs)
 
 _p_index_put.public = index_put
 _m_index_put = Packet("index_put", True)
 def Tensor_index_put(self, *args, **kwargs):
-    return slow(_m_index_put, (self, *args), (), (), kwargs)
+    return call_by_plan(_m_index_put, (self, *args), kwargs)
 
 _m_index_put.public = Tensor_index_put
 _p_index_put_ = Packet("index_put_")
 def index_put_(*args, **kwargs):
-    return slow(_p_index_put_, args, (), (), kwargs)
+    return call_by_plan(_p_index_put_, args, kwargs)
 
 _p_index_put_.public = index_put_
 _m_index_put_ = Packet("index_put_", True)
 def Tensor_index_put_(self, *args, **kwargs):
-    return slow(_m_index_put_, (self, *args), (), (), kwargs)
+    return call_by_plan(_m_index_put_, (self, *args), kwargs)
 
 _m_index_put_.public = Tensor_index_put_
 _t_index_select = table('index_select')
@@ -376,22 +377,22 @@ def Tensor_gather(self, dim, index, *, sparse_grad=False, **kwargs):
 _m_gather.public = Tensor_gather
 _p_scatter = Packet("scatter")
 def scatter(*args, **kwargs):
-    return slow(_p_scatter, args, (), (), kwargs)
+    return call_by_plan(_p_scatter, args, kwargs)
 
 _p_scatter.public = scatter
 _m_scatter = Packet("scatter", True)
 def Tensor_scatter(self, *args, **kwargs):
-    return slow(_m_scatter, (self, *args), (), (), kwargs)
+    return call_by_plan(_m_scatter, (self, *args), kwargs)
 
 _m_scatter.public = Tensor_scatter
 _p_scatter_ = Packet("scatter_")
 def scatter_(*args, **kwargs):
-    return slow(_p_scatter_, args, (), (), kwargs)
+    return call_by_plan(_p_scatter_, args, kwargs)
 
 _p_scatter_.public = scatter_
 _m_scatter_ = Packet("scatter_", True)
 def Tensor_scatter_(self, *args, **kwargs):
-    return slow(_m_scatter_, (self, *args), (), (), kwargs)
+    return call_by_plan(_m_scatter_, (self, *args), kwargs)
 
 _m_scatter_.public = Tensor_scatter_
 _t_scatter_add = table('scatter_add')
@@ -1097,7 +1098,7 @@ def Tensor_as_strided_scatter(self, src, size, stride, storage_offset=None, **kw
 _m_as_strided_scatter.public = Tensor_as_strided_scatter
 _p_isin = Packet("isin")
 def isin(*args, **kwargs):
-    return slow(_p_isin, args, (), (), kwargs)
+    return call_by_plan(_p_isin, args, kwargs)
 
 _p_isin.public = isin
 _t_embedding = table('embedding')
@@ -1144,7 +1145,7 @@ def embedding_renorm_(input, indices, max_norm, norm_type, **kwargs):
 _p_embedding_renorm_.public = embedding_renorm_
 _p_embedding_bag = Packet("embedding_bag")
 def embedding_bag(*args, **kwargs):
-    return slow(_p_embedding_bag, args, (), (), kwargs)
+    return call_by_plan(_p_embedding_bag, args, kwargs)
 
 _p_embedding_bag.public = embedding_bag
 FUNCTIONS = {"index_put": index_put, "index_put_": index_put_, "index_select": index_select, "index_add": index_add, "index_add_": index_add_, "index_copy": index_copy, "index_copy_": index_copy_, "index_fill": index_fill, "index_fill_": index_fill_, "index_reduce": index_reduce, "index_reduce_": index_reduce_, "gather": gather, "scatter": scatter, "scatter_": scatter_, "scatter_add": scatter_add, "scatter_add_": scatter_add_, "scatter_reduce": scatter_reduce, "scatter_reduce_": scatter_reduce_, "masked_select": masked_select, "masked_scatter": masked_scatter, "masked_scatter_": masked_scatter_, "nonzero_static": nonzero_static, "argwhere": argwhere, "take": take, "take_along_dim": take_along_dim, "put": put, "put_": put_, "select_scatter": select_scatter, "slice_scatter": slice_scatter, "diagonal_scatter": diagonal_scatter, "as_strided_scatter": as_strided_scatter, "isin": isin, "embedding": embedding, "embedding_renorm_": embedding_renorm_, "embedding_bag": embedding_bag}

@@ -3,6 +3,7 @@
 # fmt: off
 from mortice._dispatch.call import Packet, as_ints, call_operator, failed, slow
 from mortice._dispatch.operator import table
+from mortice._dispatch.plan import call_by_plan
 from mortice._dispatch.state import GLOBAL, adjust
 from mortice._types.promotion import NUMBERS
 
@@ -911,7 +912,7 @@ def linalg_matmul(input, other, **kwargs):
 _p_linalg_matmul.public = linalg_matmul
 _p_chain_matmul = Packet("chain_matmul")
 def chain_matmul(*args, **kwargs):
-    return slow(_p_chain_matmul, args, (), (), kwargs)
+    return call_by_plan(_p_chain_matmul, args, kwargs)
 
 _p_chain_matmul.public = chain_matmul
 _t_cross = table('cross')

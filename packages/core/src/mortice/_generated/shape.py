@@ -3,52 +3,53 @@
 # fmt: off
 from mortice._dispatch.call import Packet, as_ints, call_operator, failed, slow
 from mortice._dispatch.operator import table
+from mortice._dispatch.plan import call_by_plan
 from mortice._dispatch.state import GLOBAL, adjust
 from mortice._types.promotion import NUMBERS
 
 _p_cat = Packet("cat")
 def cat(*args, **kwargs):
-    return slow(_p_cat, args, (), (), kwargs)
+    return call_by_plan(_p_cat, args, kwargs)
 
 _p_cat.public = cat
 _p_concat = Packet("concat")
 def concat(*args, **kwargs):
-    return slow(_p_concat, args, (), (), kwargs)
+    return call_by_plan(_p_concat, args, kwargs)
 
 _p_concat.public = concat
 _p_concatenate = Packet("concatenate")
 def concatenate(*args, **kwargs):
-    return slow(_p_concatenate, args, (), (), kwargs)
+    return call_by_plan(_p_concatenate, args, kwargs)
 
 _p_concatenate.public = concatenate
 _p_stack = Packet("stack")
 def stack(*args, **kwargs):
-    return slow(_p_stack, args, (), (), kwargs)
+    return call_by_plan(_p_stack, args, kwargs)
 
 _p_stack.public = stack
 _p_hstack = Packet("hstack")
 def hstack(*args, **kwargs):
-    return slow(_p_hstack, args, (), (), kwargs)
+    return call_by_plan(_p_hstack, args, kwargs)
 
 _p_hstack.public = hstack
 _p_vstack = Packet("vstack")
 def vstack(*args, **kwargs):
-    return slow(_p_vstack, args, (), (), kwargs)
+    return call_by_plan(_p_vstack, args, kwargs)
 
 _p_vstack.public = vstack
 _p_row_stack = Packet("row_stack")
 def row_stack(*args, **kwargs):
-    return slow(_p_row_stack, args, (), (), kwargs)
+    return call_by_plan(_p_row_stack, args, kwargs)
 
 _p_row_stack.public = row_stack
 _p_dstack = Packet("dstack")
 def dstack(*args, **kwargs):
-    return slow(_p_dstack, args, (), (), kwargs)
+    return call_by_plan(_p_dstack, args, kwargs)
 
 _p_dstack.public = dstack
 _p_column_stack = Packet("column_stack")
 def column_stack(*args, **kwargs):
-    return slow(_p_column_stack, args, (), (), kwargs)
+    return call_by_plan(_p_column_stack, args, kwargs)
 
 _p_column_stack.public = column_stack
 _t_repeat = table('repeat')
@@ -122,12 +123,12 @@ def Tensor_tile(self, *dims, **kwargs):
 _m_tile.public = Tensor_tile
 _p_repeat_interleave = Packet("repeat_interleave")
 def repeat_interleave(*args, **kwargs):
-    return slow(_p_repeat_interleave, args, (), (), kwargs)
+    return call_by_plan(_p_repeat_interleave, args, kwargs)
 
 _p_repeat_interleave.public = repeat_interleave
 _m_repeat_interleave = Packet("repeat_interleave", True)
 def Tensor_repeat_interleave(self, *args, **kwargs):
-    return slow(_m_repeat_interleave, (self, *args), (), (), kwargs)
+    return call_by_plan(_m_repeat_interleave, (self, *args), kwargs)
 
 _m_repeat_interleave.public = Tensor_repeat_interleave
 _t_flip = table('flip')
@@ -532,12 +533,12 @@ def Tensor_triu_(self, diagonal=0, **kwargs):
 _m_triu_.public = Tensor_triu_
 _p_tril_indices = Packet("tril_indices")
 def tril_indices(*args, **kwargs):
-    return slow(_p_tril_indices, args, (), (), kwargs)
+    return call_by_plan(_p_tril_indices, args, kwargs)
 
 _p_tril_indices.public = tril_indices
 _p_triu_indices = Packet("triu_indices")
 def triu_indices(*args, **kwargs):
-    return slow(_p_triu_indices, args, (), (), kwargs)
+    return call_by_plan(_p_triu_indices, args, kwargs)
 
 _p_triu_indices.public = triu_indices
 _t_diag = table('diag')

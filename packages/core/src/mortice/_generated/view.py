@@ -3,12 +3,32 @@
 # fmt: off
 from mortice._dispatch.call import Packet, as_ints, call_operator, failed, slow
 from mortice._dispatch.operator import table
+from mortice._dispatch.plan import call_by_plan
 from mortice._dispatch.state import GLOBAL, adjust
 from mortice._types.promotion import NUMBERS
 
+_t_view = table('view')
 _m_view = Packet("view", True)
-def Tensor_view(self, *args, **kwargs):
-    return slow(_m_view, (self, *args), (), (), kwargs)
+def Tensor_view(self, *size, **kwargs):
+    if len(size) == 1 and type(size[0]) is not int:
+        size = size[0]
+    if kwargs:
+        return slow(_m_view, (self, size,), (), (), kwargs)
+    try:
+        keys = self._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_view[keys]
+        if type(size) is not tuple: size = as_ints(size, None, False)
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_view, (self, size,), (), (), kwargs)
+    try:
+        return kernel(self, size)
+    except Exception as error:
+        failed('view', error, (self, size,))
+        raise
 
 _m_view.public = Tensor_view
 _t_transpose_int = table('transpose.int')
@@ -291,12 +311,12 @@ def Tensor_unsqueeze(self, dim, **kwargs):
 _m_unsqueeze.public = Tensor_unsqueeze
 _p_squeeze = Packet("squeeze")
 def squeeze(*args, **kwargs):
-    return slow(_p_squeeze, args, (), (), kwargs)
+    return call_by_plan(_p_squeeze, args, kwargs)
 
 _p_squeeze.public = squeeze
 _m_squeeze = Packet("squeeze", True)
 def Tensor_squeeze(self, *args, **kwargs):
-    return slow(_m_squeeze, (self, *args), (), (), kwargs)
+    return call_by_plan(_m_squeeze, (self, *args), kwargs)
 
 _m_squeeze.public = Tensor_squeeze
 _t_diagonal = table('diagonal')
@@ -675,42 +695,42 @@ def Tensor_unsafe_chunk(self, chunks, dim=0, **kwargs):
 _m_unsafe_chunk.public = Tensor_unsafe_chunk
 _p_tensor_split = Packet("tensor_split")
 def tensor_split(*args, **kwargs):
-    return slow(_p_tensor_split, args, (), (), kwargs)
+    return call_by_plan(_p_tensor_split, args, kwargs)
 
 _p_tensor_split.public = tensor_split
 _m_tensor_split = Packet("tensor_split", True)
 def Tensor_tensor_split(self, *args, **kwargs):
-    return slow(_m_tensor_split, (self, *args), (), (), kwargs)
+    return call_by_plan(_m_tensor_split, (self, *args), kwargs)
 
 _m_tensor_split.public = Tensor_tensor_split
 _p_hsplit = Packet("hsplit")
 def hsplit(*args, **kwargs):
-    return slow(_p_hsplit, args, (), (), kwargs)
+    return call_by_plan(_p_hsplit, args, kwargs)
 
 _p_hsplit.public = hsplit
 _m_hsplit = Packet("hsplit", True)
 def Tensor_hsplit(self, *args, **kwargs):
-    return slow(_m_hsplit, (self, *args), (), (), kwargs)
+    return call_by_plan(_m_hsplit, (self, *args), kwargs)
 
 _m_hsplit.public = Tensor_hsplit
 _p_vsplit = Packet("vsplit")
 def vsplit(*args, **kwargs):
-    return slow(_p_vsplit, args, (), (), kwargs)
+    return call_by_plan(_p_vsplit, args, kwargs)
 
 _p_vsplit.public = vsplit
 _m_vsplit = Packet("vsplit", True)
 def Tensor_vsplit(self, *args, **kwargs):
-    return slow(_m_vsplit, (self, *args), (), (), kwargs)
+    return call_by_plan(_m_vsplit, (self, *args), kwargs)
 
 _m_vsplit.public = Tensor_vsplit
 _p_dsplit = Packet("dsplit")
 def dsplit(*args, **kwargs):
-    return slow(_p_dsplit, args, (), (), kwargs)
+    return call_by_plan(_p_dsplit, args, kwargs)
 
 _p_dsplit.public = dsplit
 _m_dsplit = Packet("dsplit", True)
 def Tensor_dsplit(self, *args, **kwargs):
-    return slow(_m_dsplit, (self, *args), (), (), kwargs)
+    return call_by_plan(_m_dsplit, (self, *args), kwargs)
 
 _m_dsplit.public = Tensor_dsplit
 _t_reshape = table('reshape')
@@ -1333,7 +1353,7 @@ def Tensor_t_(self, **kwargs):
 _m_t_.public = Tensor_t_
 _m_squeeze_ = Packet("squeeze_", True)
 def Tensor_squeeze_(self, *args, **kwargs):
-    return slow(_m_squeeze_, (self, *args), (), (), kwargs)
+    return call_by_plan(_m_squeeze_, (self, *args), kwargs)
 
 _m_squeeze_.public = Tensor_squeeze_
 _t_unsqueeze_ = table('unsqueeze_')
