@@ -3,6 +3,7 @@
 # fmt: off
 from mortice._dispatch.call import Packet, as_ints, call_operator, failed, slow
 from mortice._dispatch.operator import table
+from mortice._dispatch.plan import call_by_plan
 from mortice._dispatch.state import GLOBAL, adjust
 from mortice._types.promotion import NUMBERS
 

@@ -234,22 +234,22 @@ def Tensor_index_copy_(self, dim, index, source, **kwargs):
 _m_index_copy_.public = Tensor_index_copy_
 _p_index_fill = Packet("index_fill")
 def index_fill(*args, **kwargs):
-    return slow(_p_index_fill, args, (), (), kwargs)
+    return call_by_plan(_p_index_fill, args, kwargs)
 
 _p_index_fill.public = index_fill
 _m_index_fill = Packet("index_fill", True)
 def Tensor_index_fill(self, *args, **kwargs):
-    return slow(_m_index_fill, (self, *args), (), (), kwargs)
+    return call_by_plan(_m_index_fill, (self, *args), kwargs)
 
 _m_index_fill.public = Tensor_index_fill
 _p_index_fill_ = Packet("index_fill_")
 def index_fill_(*args, **kwargs):
-    return slow(_p_index_fill_, args, (), (), kwargs)
+    return call_by_plan(_p_index_fill_, args, kwargs)
 
 _p_index_fill_.public = index_fill_
 _m_index_fill_ = Packet("index_fill_", True)
 def Tensor_index_fill_(self, *args, **kwargs):
-    return slow(_m_index_fill_, (self, *args), (), (), kwargs)
+    return call_by_plan(_m_index_fill_, (self, *args), kwargs)
 
 _m_index_fill_.public = Tensor_index_fill_
 _t_index_reduce = table('index_reduce')
@@ -375,24 +375,86 @@ def Tensor_gather(self, dim, index, *, sparse_grad=False, **kwargs):
         raise
 
 _m_gather.public = Tensor_gather
+_t_scatter_src = table('scatter.src')
 _p_scatter = Packet("scatter")
-def scatter(*args, **kwargs):
-    return call_by_plan(_p_scatter, args, kwargs)
+def scatter(input, dim, index, src, *, out=None, **kwargs):
+    if kwargs or out is not None:
+        return slow(_p_scatter, (input, dim, index, src,), (), (('out', out, None), ), kwargs)
+    try:
+        keys = input._k | index._k | src._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_scatter_src[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_scatter, (input, dim, index, src,), (), (('out', out, None), ), kwargs)
+    try:
+        return kernel(input, dim, index, src)
+    except Exception as error:
+        failed('scatter.src', error, (input, dim, index, src,))
+        raise
 
 _p_scatter.public = scatter
 _m_scatter = Packet("scatter", True)
-def Tensor_scatter(self, *args, **kwargs):
-    return call_by_plan(_m_scatter, (self, *args), kwargs)
+def Tensor_scatter(self, dim, index, src, **kwargs):
+    if kwargs:
+        return slow(_m_scatter, (self, dim, index, src,), (), (), kwargs)
+    try:
+        keys = self._k | index._k | src._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_scatter_src[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_scatter, (self, dim, index, src,), (), (), kwargs)
+    try:
+        return kernel(self, dim, index, src)
+    except Exception as error:
+        failed('scatter.src', error, (self, dim, index, src,))
+        raise
 
 _m_scatter.public = Tensor_scatter
+_t_scatter__src = table('scatter_.src')
 _p_scatter_ = Packet("scatter_")
-def scatter_(*args, **kwargs):
-    return call_by_plan(_p_scatter_, args, kwargs)
+def scatter_(input, dim, index, src, **kwargs):
+    if kwargs:
+        return slow(_p_scatter_, (input, dim, index, src,), (), (), kwargs)
+    try:
+        keys = input._k | index._k | src._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_scatter__src[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_scatter_, (input, dim, index, src,), (), (), kwargs)
+    try:
+        return kernel(input, dim, index, src)
+    except Exception as error:
+        failed('scatter_.src', error, (input, dim, index, src,))
+        raise
 
 _p_scatter_.public = scatter_
 _m_scatter_ = Packet("scatter_", True)
-def Tensor_scatter_(self, *args, **kwargs):
-    return call_by_plan(_m_scatter_, (self, *args), kwargs)
+def Tensor_scatter_(self, dim, index, src, **kwargs):
+    if kwargs:
+        return slow(_m_scatter_, (self, dim, index, src,), (), (), kwargs)
+    try:
+        keys = self._k | index._k | src._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_scatter__src[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_scatter_, (self, dim, index, src,), (), (), kwargs)
+    try:
+        return kernel(self, dim, index, src)
+    except Exception as error:
+        failed('scatter_.src', error, (self, dim, index, src,))
+        raise
 
 _m_scatter_.public = Tensor_scatter_
 _t_scatter_add = table('scatter_add')

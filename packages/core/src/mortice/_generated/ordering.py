@@ -3,6 +3,7 @@
 # fmt: off
 from mortice._dispatch.call import Packet, as_ints, call_operator, failed, slow
 from mortice._dispatch.operator import table
+from mortice._dispatch.plan import call_by_plan
 from mortice._dispatch.state import GLOBAL, adjust
 from mortice._types.promotion import NUMBERS
 
@@ -295,17 +296,17 @@ def Tensor_cummin(self, dim, **kwargs):
 _m_cummin.public = Tensor_cummin
 _p_cumulative_trapezoid = Packet("cumulative_trapezoid")
 def cumulative_trapezoid(*args, **kwargs):
-    return slow(_p_cumulative_trapezoid, args, (), (), kwargs)
+    return call_by_plan(_p_cumulative_trapezoid, args, kwargs)
 
 _p_cumulative_trapezoid.public = cumulative_trapezoid
 _p_trapezoid = Packet("trapezoid")
 def trapezoid(*args, **kwargs):
-    return slow(_p_trapezoid, args, (), (), kwargs)
+    return call_by_plan(_p_trapezoid, args, kwargs)
 
 _p_trapezoid.public = trapezoid
 _p_trapz = Packet("trapz")
 def trapz(*args, **kwargs):
-    return slow(_p_trapz, args, (), (), kwargs)
+    return call_by_plan(_p_trapz, args, kwargs)
 
 _p_trapz.public = trapz
 _t_diff = table('diff')
@@ -560,22 +561,22 @@ def Tensor_kthvalue(self, k, dim=-1, keepdim=False, **kwargs):
 _m_kthvalue.public = Tensor_kthvalue
 _p_median = Packet("median")
 def median(*args, **kwargs):
-    return slow(_p_median, args, (), (), kwargs)
+    return call_by_plan(_p_median, args, kwargs)
 
 _p_median.public = median
 _m_median = Packet("median", True)
 def Tensor_median(self, *args, **kwargs):
-    return slow(_m_median, (self, *args), (), (), kwargs)
+    return call_by_plan(_m_median, (self, *args), kwargs)
 
 _m_median.public = Tensor_median
 _p_nanmedian = Packet("nanmedian")
 def nanmedian(*args, **kwargs):
-    return slow(_p_nanmedian, args, (), (), kwargs)
+    return call_by_plan(_p_nanmedian, args, kwargs)
 
 _p_nanmedian.public = nanmedian
 _m_nanmedian = Packet("nanmedian", True)
 def Tensor_nanmedian(self, *args, **kwargs):
-    return slow(_m_nanmedian, (self, *args), (), (), kwargs)
+    return call_by_plan(_m_nanmedian, (self, *args), kwargs)
 
 _m_nanmedian.public = Tensor_nanmedian
 _t_mode = table('mode')

@@ -3,17 +3,18 @@
 # fmt: off
 from mortice._dispatch.call import Packet, as_ints, call_operator, failed, slow
 from mortice._dispatch.operator import table
+from mortice._dispatch.plan import call_by_plan
 from mortice._dispatch.state import GLOBAL, adjust
 from mortice._types.promotion import NUMBERS
 
 _p_sum = Packet("sum")
 def sum(*args, **kwargs):
-    return slow(_p_sum, args, (), (), kwargs)
+    return call_by_plan(_p_sum, args, kwargs)
 
 _p_sum.public = sum
 _m_sum = Packet("sum", True)
 def Tensor_sum(self, *args, **kwargs):
-    return slow(_m_sum, (self, *args), (), (), kwargs)
+    return call_by_plan(_m_sum, (self, *args), kwargs)
 
 _m_sum.public = Tensor_sum
 _t_nansum = table('nansum')
@@ -61,12 +62,12 @@ def Tensor_nansum(self, dim=None, keepdim=False, *, dtype=None, **kwargs):
 _m_nansum.public = Tensor_nansum
 _p_mean = Packet("mean")
 def mean(*args, **kwargs):
-    return slow(_p_mean, args, (), (), kwargs)
+    return call_by_plan(_p_mean, args, kwargs)
 
 _p_mean.public = mean
 _m_mean = Packet("mean", True)
 def Tensor_mean(self, *args, **kwargs):
-    return slow(_m_mean, (self, *args), (), (), kwargs)
+    return call_by_plan(_m_mean, (self, *args), kwargs)
 
 _m_mean.public = Tensor_mean
 _t_nanmean = table('nanmean')
@@ -114,12 +115,12 @@ def Tensor_nanmean(self, dim=None, keepdim=False, *, dtype=None, **kwargs):
 _m_nanmean.public = Tensor_nanmean
 _p_prod = Packet("prod")
 def prod(*args, **kwargs):
-    return slow(_p_prod, args, (), (), kwargs)
+    return call_by_plan(_p_prod, args, kwargs)
 
 _p_prod.public = prod
 _m_prod = Packet("prod", True)
 def Tensor_prod(self, *args, **kwargs):
-    return slow(_m_prod, (self, *args), (), (), kwargs)
+    return call_by_plan(_m_prod, (self, *args), kwargs)
 
 _m_prod.public = Tensor_prod
 _t_amax = table('amax')
@@ -251,22 +252,22 @@ def Tensor_aminmax(self, *, dim=None, keepdim=False, **kwargs):
 _m_aminmax.public = Tensor_aminmax
 _p_max = Packet("max")
 def max(*args, **kwargs):
-    return slow(_p_max, args, (), (), kwargs)
+    return call_by_plan(_p_max, args, kwargs)
 
 _p_max.public = max
 _m_max = Packet("max", True)
 def Tensor_max(self, *args, **kwargs):
-    return slow(_m_max, (self, *args), (), (), kwargs)
+    return call_by_plan(_m_max, (self, *args), kwargs)
 
 _m_max.public = Tensor_max
 _p_min = Packet("min")
 def min(*args, **kwargs):
-    return slow(_p_min, args, (), (), kwargs)
+    return call_by_plan(_p_min, args, kwargs)
 
 _p_min.public = min
 _m_min = Packet("min", True)
 def Tensor_min(self, *args, **kwargs):
-    return slow(_m_min, (self, *args), (), (), kwargs)
+    return call_by_plan(_m_min, (self, *args), kwargs)
 
 _m_min.public = Tensor_min
 _t_argmax = table('argmax')
@@ -353,62 +354,62 @@ def Tensor_argmin(self, dim=None, keepdim=False, **kwargs):
 _m_argmin.public = Tensor_argmin
 _p_any = Packet("any")
 def any(*args, **kwargs):
-    return slow(_p_any, args, (), (), kwargs)
+    return call_by_plan(_p_any, args, kwargs)
 
 _p_any.public = any
 _m_any = Packet("any", True)
 def Tensor_any(self, *args, **kwargs):
-    return slow(_m_any, (self, *args), (), (), kwargs)
+    return call_by_plan(_m_any, (self, *args), kwargs)
 
 _m_any.public = Tensor_any
 _p_all = Packet("all")
 def all(*args, **kwargs):
-    return slow(_p_all, args, (), (), kwargs)
+    return call_by_plan(_p_all, args, kwargs)
 
 _p_all.public = all
 _m_all = Packet("all", True)
 def Tensor_all(self, *args, **kwargs):
-    return slow(_m_all, (self, *args), (), (), kwargs)
+    return call_by_plan(_m_all, (self, *args), kwargs)
 
 _m_all.public = Tensor_all
 _p_var = Packet("var")
 def var(*args, **kwargs):
-    return slow(_p_var, args, (), (), kwargs)
+    return call_by_plan(_p_var, args, kwargs)
 
 _p_var.public = var
 _m_var = Packet("var", True)
 def Tensor_var(self, *args, **kwargs):
-    return slow(_m_var, (self, *args), (), (), kwargs)
+    return call_by_plan(_m_var, (self, *args), kwargs)
 
 _m_var.public = Tensor_var
 _p_std = Packet("std")
 def std(*args, **kwargs):
-    return slow(_p_std, args, (), (), kwargs)
+    return call_by_plan(_p_std, args, kwargs)
 
 _p_std.public = std
 _m_std = Packet("std", True)
 def Tensor_std(self, *args, **kwargs):
-    return slow(_m_std, (self, *args), (), (), kwargs)
+    return call_by_plan(_m_std, (self, *args), kwargs)
 
 _m_std.public = Tensor_std
 _p_var_mean = Packet("var_mean")
 def var_mean(*args, **kwargs):
-    return slow(_p_var_mean, args, (), (), kwargs)
+    return call_by_plan(_p_var_mean, args, kwargs)
 
 _p_var_mean.public = var_mean
 _m_var_mean = Packet("var_mean", True)
 def Tensor_var_mean(self, *args, **kwargs):
-    return slow(_m_var_mean, (self, *args), (), (), kwargs)
+    return call_by_plan(_m_var_mean, (self, *args), kwargs)
 
 _m_var_mean.public = Tensor_var_mean
 _p_std_mean = Packet("std_mean")
 def std_mean(*args, **kwargs):
-    return slow(_p_std_mean, args, (), (), kwargs)
+    return call_by_plan(_p_std_mean, args, kwargs)
 
 _p_std_mean.public = std_mean
 _m_std_mean = Packet("std_mean", True)
 def Tensor_std_mean(self, *args, **kwargs):
-    return slow(_m_std_mean, (self, *args), (), (), kwargs)
+    return call_by_plan(_m_std_mean, (self, *args), kwargs)
 
 _m_std_mean.public = Tensor_std_mean
 _t_count_nonzero_dim_IntList = table('count_nonzero.dim_IntList')

@@ -3,6 +3,7 @@
 # fmt: off
 from mortice._dispatch.call import Packet, as_ints, call_operator, failed, slow
 from mortice._dispatch.operator import table
+from mortice._dispatch.plan import call_by_plan
 from mortice._dispatch.state import GLOBAL, adjust
 from mortice._types.promotion import NUMBERS
 
@@ -262,112 +263,112 @@ def Tensor_addcdiv_(self, tensor1, tensor2, *, value=1, **kwargs):
 _m_addcdiv_.public = Tensor_addcdiv_
 _p_where = Packet("where")
 def where(*args, **kwargs):
-    return slow(_p_where, args, (), (), kwargs)
+    return call_by_plan(_p_where, args, kwargs)
 
 _p_where.public = where
 _m_where = Packet("where", True)
 def Tensor_where(self, *args, **kwargs):
-    return slow(_m_where, (self, *args), (), (), kwargs)
+    return call_by_plan(_m_where, (self, *args), kwargs)
 
 _m_where.public = Tensor_where
 _p_clamp = Packet("clamp")
 def clamp(*args, **kwargs):
-    return slow(_p_clamp, args, (), (), kwargs)
+    return call_by_plan(_p_clamp, args, kwargs)
 
 _p_clamp.public = clamp
 _m_clamp = Packet("clamp", True)
 def Tensor_clamp(self, *args, **kwargs):
-    return slow(_m_clamp, (self, *args), (), (), kwargs)
+    return call_by_plan(_m_clamp, (self, *args), kwargs)
 
 _m_clamp.public = Tensor_clamp
 _p_clamp_ = Packet("clamp_")
 def clamp_(*args, **kwargs):
-    return slow(_p_clamp_, args, (), (), kwargs)
+    return call_by_plan(_p_clamp_, args, kwargs)
 
 _p_clamp_.public = clamp_
 _m_clamp_ = Packet("clamp_", True)
 def Tensor_clamp_(self, *args, **kwargs):
-    return slow(_m_clamp_, (self, *args), (), (), kwargs)
+    return call_by_plan(_m_clamp_, (self, *args), kwargs)
 
 _m_clamp_.public = Tensor_clamp_
 _p_clip = Packet("clip")
 def clip(*args, **kwargs):
-    return slow(_p_clip, args, (), (), kwargs)
+    return call_by_plan(_p_clip, args, kwargs)
 
 _p_clip.public = clip
 _m_clip = Packet("clip", True)
 def Tensor_clip(self, *args, **kwargs):
-    return slow(_m_clip, (self, *args), (), (), kwargs)
+    return call_by_plan(_m_clip, (self, *args), kwargs)
 
 _m_clip.public = Tensor_clip
 _p_clip_ = Packet("clip_")
 def clip_(*args, **kwargs):
-    return slow(_p_clip_, args, (), (), kwargs)
+    return call_by_plan(_p_clip_, args, kwargs)
 
 _p_clip_.public = clip_
 _m_clip_ = Packet("clip_", True)
 def Tensor_clip_(self, *args, **kwargs):
-    return slow(_m_clip_, (self, *args), (), (), kwargs)
+    return call_by_plan(_m_clip_, (self, *args), kwargs)
 
 _m_clip_.public = Tensor_clip_
 _p_clamp_min = Packet("clamp_min")
 def clamp_min(*args, **kwargs):
-    return slow(_p_clamp_min, args, (), (), kwargs)
+    return call_by_plan(_p_clamp_min, args, kwargs)
 
 _p_clamp_min.public = clamp_min
 _m_clamp_min = Packet("clamp_min", True)
 def Tensor_clamp_min(self, *args, **kwargs):
-    return slow(_m_clamp_min, (self, *args), (), (), kwargs)
+    return call_by_plan(_m_clamp_min, (self, *args), kwargs)
 
 _m_clamp_min.public = Tensor_clamp_min
 _p_clamp_min_ = Packet("clamp_min_")
 def clamp_min_(*args, **kwargs):
-    return slow(_p_clamp_min_, args, (), (), kwargs)
+    return call_by_plan(_p_clamp_min_, args, kwargs)
 
 _p_clamp_min_.public = clamp_min_
 _m_clamp_min_ = Packet("clamp_min_", True)
 def Tensor_clamp_min_(self, *args, **kwargs):
-    return slow(_m_clamp_min_, (self, *args), (), (), kwargs)
+    return call_by_plan(_m_clamp_min_, (self, *args), kwargs)
 
 _m_clamp_min_.public = Tensor_clamp_min_
 _p_clamp_max = Packet("clamp_max")
 def clamp_max(*args, **kwargs):
-    return slow(_p_clamp_max, args, (), (), kwargs)
+    return call_by_plan(_p_clamp_max, args, kwargs)
 
 _p_clamp_max.public = clamp_max
 _m_clamp_max = Packet("clamp_max", True)
 def Tensor_clamp_max(self, *args, **kwargs):
-    return slow(_m_clamp_max, (self, *args), (), (), kwargs)
+    return call_by_plan(_m_clamp_max, (self, *args), kwargs)
 
 _m_clamp_max.public = Tensor_clamp_max
 _p_clamp_max_ = Packet("clamp_max_")
 def clamp_max_(*args, **kwargs):
-    return slow(_p_clamp_max_, args, (), (), kwargs)
+    return call_by_plan(_p_clamp_max_, args, kwargs)
 
 _p_clamp_max_.public = clamp_max_
 _m_clamp_max_ = Packet("clamp_max_", True)
 def Tensor_clamp_max_(self, *args, **kwargs):
-    return slow(_m_clamp_max_, (self, *args), (), (), kwargs)
+    return call_by_plan(_m_clamp_max_, (self, *args), kwargs)
 
 _m_clamp_max_.public = Tensor_clamp_max_
 _p_fill = Packet("fill")
 def fill(*args, **kwargs):
-    return slow(_p_fill, args, (), (), kwargs)
+    return call_by_plan(_p_fill, args, kwargs)
 
 _p_fill.public = fill
 _m_fill = Packet("fill", True)
 def Tensor_fill(self, *args, **kwargs):
-    return slow(_m_fill, (self, *args), (), (), kwargs)
+    return call_by_plan(_m_fill, (self, *args), kwargs)
 
 _m_fill.public = Tensor_fill
 _p_fill_ = Packet("fill_")
 def fill_(*args, **kwargs):
-    return slow(_p_fill_, args, (), (), kwargs)
+    return call_by_plan(_p_fill_, args, kwargs)
 
 _p_fill_.public = fill_
 _m_fill_ = Packet("fill_", True)
 def Tensor_fill_(self, *args, **kwargs):
-    return slow(_m_fill_, (self, *args), (), (), kwargs)
+    return call_by_plan(_m_fill_, (self, *args), kwargs)
 
 _m_fill_.public = Tensor_fill_
 _t_zero = table('zero')
@@ -454,22 +455,22 @@ def Tensor_zero_(self, **kwargs):
 _m_zero_.public = Tensor_zero_
 _p_masked_fill = Packet("masked_fill")
 def masked_fill(*args, **kwargs):
-    return slow(_p_masked_fill, args, (), (), kwargs)
+    return call_by_plan(_p_masked_fill, args, kwargs)
 
 _p_masked_fill.public = masked_fill
 _m_masked_fill = Packet("masked_fill", True)
 def Tensor_masked_fill(self, *args, **kwargs):
-    return slow(_m_masked_fill, (self, *args), (), (), kwargs)
+    return call_by_plan(_m_masked_fill, (self, *args), kwargs)
 
 _m_masked_fill.public = Tensor_masked_fill
 _p_masked_fill_ = Packet("masked_fill_")
 def masked_fill_(*args, **kwargs):
-    return slow(_p_masked_fill_, args, (), (), kwargs)
+    return call_by_plan(_p_masked_fill_, args, kwargs)
 
 _p_masked_fill_.public = masked_fill_
 _m_masked_fill_ = Packet("masked_fill_", True)
 def Tensor_masked_fill_(self, *args, **kwargs):
-    return slow(_m_masked_fill_, (self, *args), (), (), kwargs)
+    return call_by_plan(_m_masked_fill_, (self, *args), kwargs)
 
 _m_masked_fill_.public = Tensor_masked_fill_
 FUNCTIONS = {"lerp": lerp, "lerp_": lerp_, "addcmul": addcmul, "addcmul_": addcmul_, "addcdiv": addcdiv, "addcdiv_": addcdiv_, "where": where, "clamp": clamp, "clamp_": clamp_, "clip": clip, "clip_": clip_, "clamp_min": clamp_min, "clamp_min_": clamp_min_, "clamp_max": clamp_max, "clamp_max_": clamp_max_, "fill": fill, "fill_": fill_, "zero": zero, "zero_": zero_, "masked_fill": masked_fill, "masked_fill_": masked_fill_}

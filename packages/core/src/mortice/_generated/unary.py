@@ -3,6 +3,7 @@
 # fmt: off
 from mortice._dispatch.call import Packet, as_ints, call_operator, failed, slow
 from mortice._dispatch.operator import table
+from mortice._dispatch.plan import call_by_plan
 from mortice._dispatch.state import GLOBAL, adjust
 from mortice._types.promotion import NUMBERS
 
@@ -3839,7 +3840,7 @@ def Tensor_digamma_(self, **kwargs):
 _m_digamma_.public = Tensor_digamma_
 _p_polygamma = Packet("polygamma")
 def polygamma(*args, **kwargs):
-    return slow(_p_polygamma, args, (), (), kwargs)
+    return call_by_plan(_p_polygamma, args, kwargs)
 
 _p_polygamma.public = polygamma
 _t_polygamma_ = table('polygamma_')

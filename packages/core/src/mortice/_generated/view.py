@@ -1152,12 +1152,12 @@ def Tensor_adjoint(self, **kwargs):
 _m_adjoint.public = Tensor_adjoint
 _p_narrow = Packet("narrow")
 def narrow(*args, **kwargs):
-    return slow(_p_narrow, args, (), (), kwargs)
+    return call_by_plan(_p_narrow, args, kwargs)
 
 _p_narrow.public = narrow
 _m_narrow = Packet("narrow", True)
 def Tensor_narrow(self, *args, **kwargs):
-    return slow(_m_narrow, (self, *args), (), (), kwargs)
+    return call_by_plan(_m_narrow, (self, *args), kwargs)
 
 _m_narrow.public = Tensor_narrow
 _t_narrow_copy = table('narrow_copy')
