@@ -8,7 +8,10 @@ import pluggy
 
 from mortice._dispatch.operator import get
 from mortice._plugins.groups import HOOK_API_VERSION
+from mortice._tensor import philox
 from mortice._tensor.array import DeviceArray
+from mortice._tensor.generator import Generator
+from mortice._tensor.generator import chosen as generator_for
 from mortice._tensor.make import empty, view_of, wrap
 from mortice._tensor.returns import named_returns
 from mortice._tensor.rows import write_result as write_back
@@ -18,6 +21,12 @@ from mortice._types import dtypes
 from mortice._types.promotion import NUMBERS, promote, result_type, with_number
 from mortice.errors import Unavailable
 
+
+def random_draws(kind: str) -> Any:
+    """The function ``(n, seed, offset)`` that makes Philox words ("u32") or uniform numbers in
+    [0, 1) ("f32", "f64"), in numpy; what faster kernels must agree with bit for bit.
+    """
+    return philox.FILLS[kind]
 
 
 def shape_rule(name: str) -> Any:
@@ -31,14 +40,17 @@ __all__ = [
     "DeviceArray",
     "DeviceRuntime",
     "Features",
+    "Generator",
     "Tensor",
     "Unavailable",
     "default_dtype",
     "dtypes",
     "empty",
+    "generator_for",
     "hookimpl",
     "named_returns",
     "promote",
+    "random_draws",
     "result_type",
     "shape_rule",
     "view_of",

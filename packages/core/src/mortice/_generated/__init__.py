@@ -14,6 +14,7 @@ from mortice._generated import ordering
 from mortice._generated import pad
 from mortice._generated import pointwise
 from mortice._generated import pool
+from mortice._generated import random
 from mortice._generated import reduction
 from mortice._generated import resize
 from mortice._generated import shape
@@ -22,4 +23,4 @@ from mortice._generated import ternary
 from mortice._generated import unary
 from mortice._generated import view
 
-FAMILIES = (activation, attention, compare, conv, factory, indexing, linalg, loss, norm, ordering, pad, pointwise, pool, reduction, resize, shape, softmax, ternary, unary, view,)
+FAMILIES = (activation, attention, compare, conv, factory, indexing, linalg, loss, norm, ordering, pad, pointwise, pool, random, reduction, resize, shape, softmax, ternary, unary, view,)

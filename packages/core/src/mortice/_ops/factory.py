@@ -363,13 +363,13 @@ def on_host(name: str) -> Any:
         target = _device(args[-2])
         op = get(name)
         if target.type == "cpu":
-            _say_that_kernels_are_missing(op)
+            say_that_kernels_are_missing(op)
         return op(*args[:-2], CPU, args[-1]).to(target)
 
     return made
 
 
-def _say_that_kernels_are_missing(op: Any) -> None:
+def say_that_kernels_are_missing(op: Any) -> None:
     from mortice._base.errors import PluginError
     from mortice._dispatch import backends
 

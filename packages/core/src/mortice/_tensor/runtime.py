@@ -191,6 +191,8 @@ def adapt(runtime: DeviceRuntime, op: Operator, device: str) -> Kernel | None:
     rule = op.shape_rule()
     if rule is None or op.row.kind in ("inplace", "out") or not op.schema.tensor_positions:
         return None
+    if op.schema.mutated:
+        return None
     found: dict[tuple[DType, ...], Callable[..., Any] | None] = {}
     fallback: list[Kernel] = []
 
