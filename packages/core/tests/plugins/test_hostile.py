@@ -5,6 +5,7 @@ In each test a healthy device ``good`` stands beside the hostile one, and must g
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -73,6 +74,16 @@ def test_import_raises(hostile: Any, source: str, reason: str) -> None:
     assert "MORTICE_DISABLE_PLUGINS=acme-bad" in said
 
 
+def test_exception_without_a_text(hostile: Any) -> None:
+    hostile.device("bad", "class E(Exception):\n def __str__(self): raise KeyError\nraise E")
+    assert "broken: E: (its text cannot be had: KeyError)" in load(hostile)
+
+
+def test_endless_text(hostile: Any) -> None:
+    hostile.device("bad", "raise ValueError('x' * 10_000_000)")
+    assert len(load(hostile)) < 2_000
+
+
 def test_module_missing(hostile: Any) -> None:
     hostile.add("acme-bad", entries={"mortice.devices": {"bad": "acme_bad"}})
     assert "its own module acme_bad is not there" in load(hostile)
@@ -137,6 +148,39 @@ def test_entry_points_is_a_directory(hostile: Any) -> None:
     (info / "entry_points.txt").mkdir()
     assert "state not found" in load(hostile)
     assert "entry_points.txt" in hostile.cli("doctor", status=1)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes")
+@pytest.mark.parametrize("file", ["entry_points.txt", "METADATA", "extra_metadata/mortice.toml"])
+def test_metadata_is_a_pipe(hostile: Any, file: str) -> None:
+    info = hostile.device("bad")
+    (info / file).unlink()
+    os.mkfifo(info / file)
+    assert "state not found" in load(hostile)
+    assert "it is no plain file" in hostile.cli("doctor", status=1)
+
+
+def test_endless_metadata(hostile: Any) -> None:
+    info = hostile.device("bad")
+    with open(info / "entry_points.txt", "r+b") as file:
+        file.truncate(1 << 40)
+    assert "state not found" in load(hostile)
+    assert "it is larger than" in hostile.cli("doctor", status=1)
+
+
+def test_deeply_nested_manifest(hostile: Any) -> None:
+    hostile.device("bad", manifest=f"hook_api = {'[' * 100_000}")
+    assert "state broken" in load(hostile)
+
+
+def test_control_characters_in_names(hostile: Any) -> None:
+    hostile.add("acme-bad", entries={"mortice.devices": {"\x1b[2J": "acme_bad"}})
+    for command in (["list-backends"], ["why", "acme-bad"], ["plugins"]):
+        assert "\x1b" not in hostile.cli(*command)
+
+
+def test_working_directory_is_gone(hostile: Any) -> None:
+    hostile.run(f"import os; os.rmdir({str(hostile.cwd)!r}){LOAD.format(name='good')}")
 
 
 def test_two_distributions_one_name(hostile: Any) -> None:

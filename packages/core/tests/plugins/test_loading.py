@@ -337,7 +337,7 @@ def test_register(site: Any) -> None:
     site.device("good")
     said = site.run(
         """
-        import types
+        import types, mortice
         import mortice.plugins as plugins
         from mortice import _plugins, errors
         from mortice.backend import hookimpl
@@ -359,6 +359,8 @@ def test_register(site: Any) -> None:
                 print(error)
         plugins.register("device", "good", int, replace=True)
         assert _plugins.load("device", "good") is int
+        states = {r.source: r.state for r in mortice.list_backends("device") if r.name == "good"}
+        assert states == {"registered": "ready", "installed": "disabled"}, states
         plugins.unregister("device", "good")
         assert _plugins.load("device", "good").__name__ == "Device"
         plugins.unregister("device", "npu")

@@ -210,7 +210,7 @@ def _custom_finders() -> Iterator[tuple[str, Directory]]:
 def _scan(path: str, record: Directory) -> None:
     """Fill ``record`` from the directory ``path``."""
     if path.lower().endswith(".egg"):  # an unpacked egg holds its metadata in EGG-INFO
-        _read_metadata(os.path.join(path, "EGG-INFO"), path, record, [])
+        _read_metadata_alone(os.path.join(path, "EGG-INFO"), path, record, [])
         return
     count = 0
     metadata_names: list[str] = []
@@ -243,7 +243,7 @@ def _scan(path: str, record: Directory) -> None:
     record.names = f" {' '.join(names)} "
     for copies in names.values():
         for name in copies:
-            _read_metadata(os.path.join(path, name), path, record, copies)
+            _read_metadata_alone(os.path.join(path, name), path, record, copies)
 
 
 def _egg_link(path: str) -> list[str]:
@@ -252,14 +252,20 @@ def _egg_link(path: str) -> list[str]:
     return [os.path.join(os.path.dirname(path), lines[0].strip())] if lines[0].strip() else []
 
 
+def _read_metadata_alone(path: str, location: str, record: Directory, copies: list[str]) -> None:
+    """As ``_read_metadata``; whatever goes wrong concerns this distribution alone."""
+    try:
+        _read_metadata(path, location, record, copies)
+    except OSError as error:
+        record.problems.append((error.filename or path, f"cannot be read: {error.strerror}"))
+    except Exception as error:
+        record.problems.append((path, f"cannot be understood: {error!r:.200}"))
+
+
 def _read_metadata(path: str, location: str, record: Directory, copies: list[str]) -> None:
     """Add the distribution whose metadata directory is ``path``, if it provides entries of ours."""
     file = os.path.join(path, "entry_points.txt")
-    try:
-        data = metadata.read_file(file)
-    except OSError as error:
-        record.problems.append((file, f"cannot be read: {error.strerror}"))
-        return
+    data = metadata.read_file(file)
     if data is None or (b"mortice" not in data and not data.startswith((b"\xff\xfe", b"\xfe\xff"))):
         return
     try:
@@ -274,13 +280,9 @@ def _read_metadata(path: str, location: str, record: Directory, copies: list[str
         newest = _newest(os.path.dirname(path), copies)
         record.problems.append((path, f"is a stale second copy; {newest} is used; delete it"))
         return
-    try:
-        distribution, mistakes = metadata.read_distribution(path, location)
-        found = Found(distribution, known_entries(entries, file, record), [], None, "")
-        _read_manifest(found)
-    except OSError as error:
-        record.problems.append((path, f"cannot be read: {error.strerror}"))
-        return
+    distribution, mistakes = metadata.read_distribution(path, location)
+    found = Found(distribution, known_entries(entries, file, record), [], None, "")
+    _read_manifest(found)
     for mistake in (*wrong, *mistakes):
         record.problems.append((file if mistake in wrong else path, mistake))
     found.files.append((file, *_stamp(file)))
@@ -341,6 +343,8 @@ def use_manifest(found: Found, data: bytes, origin: str) -> None:
         found.manifest = manifest.parse(data, origin)
     except ConfigError as error:
         found.problem = str(error)
+    except RecursionError:
+        found.problem = f"{origin} is nested too deeply"
     else:
         reason = manifest.incompatibility(found.manifest, HOOK_API_VERSION)
         found.manifest["incompatible"] = reason or ""

@@ -370,19 +370,27 @@ _RESULTS: dict[str, tuple[str, Any]] = {
 def _state_of(error: BaseException, entry: Entry) -> Status:
     """The state that an exception during the load means."""
     if isinstance(error, Unavailable):
-        return Status("unavailable", error.reason, error.fix)
+        return Status("unavailable", _text(error.reason), _text(error.fix))
     if isinstance(error, pluggy.PluginValidationError):
-        reason = str(error).partition("\n")[2] or str(error)
+        reason = _text(error).partition("\n")[2] or _text(error)
         return Status("incompatible", f"its hooks do not fit: {' '.join(reason.split())}")
     if isinstance(error, SystemExit):
         return Status("broken", f"it called sys.exit({error.code!r}) while being loaded")
     if isinstance(error, _Unfit):
-        return Status("broken", str(error))
+        return Status("broken", _text(error))
     if isinstance(error, ModuleNotFoundError) and error.name:
-        return Status("broken", _missing_module(error.name, entry))
-    text = " ".join(str(error).split())
+        return Status("broken", _missing_module(_text(error.name), entry))
+    text = " ".join(_text(error).split())
     reason = f"{type(error).__name__}: {text}" if text else type(error).__name__
     return Status("broken", reason[:500] + _place(error))
+
+
+def _text(value: Any) -> str:
+    """``str(value)``, whose code may be the plug-in's and fail, too."""
+    try:
+        return str(value)
+    except Exception as error:
+        return f"(its text cannot be had: {type(error).__name__})"
 
 
 def _missing_module(missing: str, entry: Entry) -> str:

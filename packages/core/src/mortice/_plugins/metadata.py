@@ -6,10 +6,15 @@ reading a whole environment, and one damaged directory makes it raise for all.
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from typing import Any
 
 PREFIX = "mortice."
+# RECORD, with a line for each file, is the largest one read; some have 100,000 lines.
+LARGEST_FILE = 64 << 20
+_READ = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 
 
 class Distribution:
@@ -128,12 +133,25 @@ def read_distribution(path: str, location: str) -> tuple[Distribution, list[str]
 
 
 def read_file(path: str) -> bytes | None:
-    """The file's bytes, or None where there is no such file. Other failures raise OSError."""
+    """The file's bytes, or None where there is no such file. Other failures raise OSError.
+
+    Something that is no plain file (a pipe would block us for ever) or is absurdly large is a
+    failure, too.
+    """
     try:
-        with open(path, "rb") as file:
-            return file.read()
+        descriptor = os.open(path, _READ)
     except (FileNotFoundError, NotADirectoryError):
         return None
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "it is no plain file", path)
+        if status.st_size > LARGEST_FILE:
+            raise OSError(errno.EFBIG, f"it is larger than {LARGEST_FILE} bytes", path)
+        with open(descriptor, "rb", closefd=False) as file:
+            return file.read()
+    finally:
+        os.close(descriptor)
 
 
 def manifest_in_record(path: str) -> str | None:

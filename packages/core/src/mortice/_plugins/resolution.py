@@ -139,6 +139,11 @@ def _conflict(entry: Entry, rivals: list[Entry]) -> Status | None:
     """Two distributions with one full name; the parts of an operator namespace add up instead."""
     if entry.source != "installed":
         return None
+    if any(one.source == "registered" for one in rivals):
+        reason = "mortice.plugins.register put another one in its place in this process"
+        return Status(
+            "disabled", reason, f"mortice.plugins.unregister({entry.group.kind!r}, {entry.name!r})"
+        )
     if entry.group.kind == "module":
         from .modules import core_owns
 

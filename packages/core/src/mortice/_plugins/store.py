@@ -70,8 +70,10 @@ def replace_file(path: str, data: bytes) -> str:
             file.write(data)
         os.replace(temporary, path)
     except OSError as error:
-        if os.path.exists(temporary):
+        try:
             os.unlink(temporary)
+        except OSError:
+            pass  # it was never made; otherwise the next write of this process replaces it
         return f"{os.path.dirname(path)} cannot be written: {error.strerror}"
     return ""
 

@@ -45,7 +45,7 @@ def _plain_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 def _one_line(text: str) -> str:
     """One row is one line, whatever a plug-in put into its texts."""
-    return " ".join(text.split()) or "-"
+    return printable(" ".join(text.split())) or "-"
 
 
 def _rich_table(columns: Sequence[str], rows: Sequence[Sequence[str]], state: str) -> None:
@@ -58,7 +58,7 @@ def _rich_table(columns: Sequence[str], rows: Sequence[Sequence[str]], state: st
     for name in columns:
         grid.add_column(name, overflow="fold", no_wrap=name in ("kind", "name", state))
     for row in rows:
-        cells = [Text(_printable(cell)) for cell in row]
+        cells = [Text(printable(cell)) for cell in row]
         if state in columns:
             cell = cells[columns.index(state)]
             cell.stylize(COLOURS.get(cell.plain, "red"))
@@ -66,6 +66,6 @@ def _rich_table(columns: Sequence[str], rows: Sequence[Sequence[str]], state: st
     Console().print(grid)
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
     """Without control characters, with which a plug-in's text could rewrite the screen."""
     return "".join(char if char.isprintable() or char == "\n" else "?" for char in text)

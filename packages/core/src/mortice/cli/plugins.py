@@ -41,7 +41,7 @@ def command(json_: bool, refresh: bool, load: bool) -> None:
     else:
         click.echo("No distribution with plug-ins is installed.")
     for where, what in wrong:
-        click.echo(f"problem: {where}: {what}", err=True)
+        click.echo(output.printable(f"problem: {where}: {what}"), err=True)
 
 
 def _with_state(entry: dict[str, Any], shown: str) -> str:

@@ -50,14 +50,16 @@ def command(name: str, json_: bool, load: bool) -> None:
 
 
 def _print(one: Decision, row: Backend) -> None:
-    click.echo(f"{one.entry.selector}: {row.state}{', chosen' if one.chosen else ''}")
+    click.echo(
+        f"{output.printable(one.entry.selector)}: {row.state}{', chosen' if one.chosen else ''}"
+    )
     width = max(len(check) for check, _ in one.steps)
     for check, said in one.steps:
-        click.echo(f"  {check.ljust(width)}  {said}")
+        click.echo(f"  {check.ljust(width)}  {output.printable(said)}")
     if row.reason:
-        click.echo(f"  {'reason'.ljust(width)}  {row.reason}")
+        click.echo(f"  {'reason'.ljust(width)}  {output.printable(row.reason)}")
     if row.fix:
-        click.echo(f"  {'mend'.ljust(width)}  {row.fix}")
+        click.echo(f"  {'mend'.ljust(width)}  {output.printable(row.fix)}")
 
 
 def _unknown(name: str) -> str:
