@@ -48,7 +48,7 @@ TEST = (
     "nox>=2025.2.9",  # and this file
     "safetensors>=0.4",  # files are converted from and to it
 )
-DEMO = ("pillow>=10",)  # for its pictures
+DEMO = ("pillow>=10.1",)  # for its pictures
 TORCH = ("torch==2.13.0",)
 OPINFO = ("expecttest>=0.3",)  # what torch's own samples import
 # Debian packages without which a test marked `system` would skip.

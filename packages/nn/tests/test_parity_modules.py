@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from mortice import nn
 
-torch = pytest.importorskip("torch", reason="parity runs where PyTorch is installed")
+torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.parity
 
 

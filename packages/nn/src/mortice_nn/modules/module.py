@@ -152,11 +152,12 @@ class Module(ModuleState, ModuleConvert):
                 f"a {kind}'s name should be a string, not {type(name).__name__}"
             )
         if "." in name:
-            raise KeyError(f"{kind} name {name!r} can't contain \".\"; it separates module names")
+            # no apostrophes: KeyError shows the repr of its message
+            raise KeyError(f"{kind} name {name} must not contain a dot, which separates modules")
         if not name:
-            raise KeyError(f"a {kind}'s name can't be empty")
+            raise KeyError(f"{kind} name must not be empty")
         if name not in own and hasattr(self, name):
-            raise KeyError(f"attribute {name!r} already exists in {type(self).__name__}")
+            raise KeyError(f"attribute {name} already exists in {type(self).__name__}")
 
     # -- attributes --------------------------------------------------------------------------
 

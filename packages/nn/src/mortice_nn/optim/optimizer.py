@@ -10,7 +10,7 @@ from typing import Any
 
 import mortice
 from mortice import Tensor
-from mortice.errors import ArgumentError, InvalidState, InvalidValue, StateDictError
+from mortice.errors import ArgumentError, InvalidState, InvalidValue
 from mortice_nn.modules import hooks
 from mortice_nn.modules.hooks import RemovableHandle, Table
 from mortice_nn.parameter import Parameter
@@ -184,12 +184,12 @@ class Optimizer:
         sizes = [len(group["params"]) for group in self.param_groups]
         saved_sizes = [len(group["params"]) for group in saved]
         if len(sizes) != len(saved_sizes):
-            raise StateDictError(
+            raise InvalidValue(
                 f"loaded state dict has a different number of parameter groups: {len(saved_sizes)} "
                 f"where the optimizer has {len(sizes)}"
             )
         if sizes != saved_sizes:
-            raise StateDictError(
+            raise InvalidValue(
                 "loaded state dict contains a parameter group that doesn't match the size of "
                 f"optimizer's group: sizes {saved_sizes} where the optimizer has {sizes}"
             )
@@ -372,11 +372,11 @@ def _cast(p: Tensor, value: Any, key: str | None = None) -> Any:
     The step count keeps its own: it would lose digits in half precision.
     """
     if isinstance(value, Tensor):
+        # A copy in any case: two optimizers must not count on one step tensor.
         if key == "step":
-            return value
-        if p.is_floating_point():
-            return value.to(dtype=p.dtype, device=p.device)
-        return value.to(device=p.device)
+            return value.clone()
+        dtype = p.dtype if p.is_floating_point() else value.dtype
+        return value.to(device=p.device, dtype=dtype, copy=True)
     if isinstance(value, dict):
         return {k: _cast(p, v, k) for k, v in value.items()}
     if isinstance(value, (list, tuple)) and not isinstance(value, str):
