@@ -350,7 +350,7 @@ def bench(session: nox.Session) -> None:
 
 @nox.session
 def parity(session: nox.Session) -> None:
-    """Compare every operator, and the modules and optimisers of nn, with torch."""
+    """Compare operators, checkpoints, and nn's modules and optimisers with torch."""
     install(session, *all_packages(), *TEST, *TORCH, *OPINFO)
     if session.posargs:
         session.run("python", "tests/parity/run.py", *session.posargs)
@@ -359,4 +359,12 @@ def parity(session: nox.Session) -> None:
         str(p.relative_to(ROOT)) for p in sorted(ROOT.glob("packages/*/tests/test_parity_*.py"))
     ]
     session.run("pytest", "-q", *files)
+    session.run("python", "tests/parity/checkpoints.py")
     session.run("python", "tests/parity/run.py", "--check", "--quiet")
+
+
+@nox.session
+def fuzz(session: nox.Session) -> None:
+    """Load altered and invented checkpoints, for long."""
+    install(session, *all_packages(), *TEST)
+    session.run("python", "tests/fuzz/checkpoints.py", *session.posargs)

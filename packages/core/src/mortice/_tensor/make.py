@@ -158,9 +158,10 @@ def host_array(storage: Storage, dtype: DType, shape: Shape, strides: Shape, off
             f"and itemsize {size} requiring a storage size of {extent} are out of bounds for "
             f"storage of size {data.nbytes}"
         )
+    steps = tuple(s * size for s in strides)
     if not extent:
-        return np.empty(shape, dtype.numpy)
-    return np.ndarray(shape, dtype.numpy, data, offset * size, tuple(s * size for s in strides))
+        return np.ndarray(shape, dtype.numpy, np.empty(0, np.uint8), 0, steps)
+    return np.ndarray(shape, dtype.numpy, data, offset * size, steps)
 
 
 def from_storage(

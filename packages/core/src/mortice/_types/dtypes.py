@@ -64,7 +64,8 @@ class DType:
         """The numpy dtype that holds the elements on the host."""
         if self._numpy is None:
             self._numpy = _find_numpy(self)
-            _BY_NUMPY[self._numpy] = self
+            if not self.storage_only:  # those borrow the type of another
+                _BY_NUMPY[self._numpy] = self
         return self._numpy
 
     def to_real(self) -> DType:

@@ -39,6 +39,7 @@ _PACK_USHORT = struct.Struct("<H").pack
 _PACK_FLOAT = struct.Struct(">d").pack
 _LONG_BYTES = 255
 
+_LAYOUTS: dict[str, Constant] = {}
 _STORAGE = "storage"
 _LATIN1 = "latin1"
 
@@ -295,9 +296,15 @@ class Pickler:
     # -- tensors -------------------------------------------------------------------------------
 
     def _save_spec(self, spec: Spec, obj: Any) -> None:
-        if type(spec) is Constant and spec.of != "layout":
-            self._global(Name("torch", spec.name))
-            return
+        if type(spec) is Constant:
+            if spec.of != "layout":
+                self._global(Name("torch", spec.name))
+                return
+            obj = spec = _LAYOUTS.setdefault(spec.name, spec)  # one object, as there
+            index = self._memo.get(id(obj))
+            if index is not None:
+                self._get(index)
+                return
         if type(spec) is StorageRef:
             self._storage(spec)
             return

@@ -5,6 +5,7 @@ The one module of this package that knows what a Tensor is made of.
 
 from __future__ import annotations
 
+import sys
 from collections import Counter, OrderedDict
 from typing import Any
 
@@ -240,7 +241,9 @@ class Exporter:
         self._tag = tag
         self._refs: dict[int, StorageRef] = {}
         self.storages: dict[str, Storage] = {}
-        self._parameter = parameter_class()
+        # Where its module was never imported there are no Parameters to save.
+        module = sys.modules.get("mortice_nn.parameter")
+        self._parameter: type | None = getattr(module, "Parameter", None)
 
     def __call__(self, obj: Any) -> Spec | None:
         if isinstance(obj, Tensor):

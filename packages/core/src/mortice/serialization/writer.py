@@ -29,7 +29,8 @@ _END64 = struct.Struct("<4sQ2H2L4Q")
 _LOCATOR = struct.Struct("<4sLQL")
 _END = struct.Struct("<4s4H2LH")
 
-_FLAGS = 0x0808  # sizes in a descriptor behind the data, names in UTF-8
+_UTF8 = 0x0800
+_DESCRIBED = 0x0008  # size and checksum stand behind the data; empty records have none
 _FULL16, _FULL32 = 0xFFFF, 0xFFFFFFFF
 # From here on sizes and offsets are written in 64 bits.
 _LARGE = _FULL32
@@ -39,13 +40,14 @@ _STALE_SECONDS = 60
 
 
 class _Entry:
-    __slots__ = ("crc", "name", "offset", "size")
+    __slots__ = ("crc", "flags", "name", "offset", "size")
 
     def __init__(self, name: bytes, offset: int, size: int, crc: int) -> None:
         self.name = name
         self.offset = offset
         self.size = size
         self.crc = crc
+        self.flags = _UTF8 | (_DESCRIBED if size else 0)
 
 
 class ZipWriter:
@@ -84,8 +86,9 @@ class ZipWriter:
     def _end(self, crc: int) -> None:
         entry = self._entries[-1]
         entry.crc = crc
-        descriptor = _DESCRIPTOR64 if entry.size >= _LARGE else _DESCRIPTOR
-        self._write(descriptor.pack(b"PK\x07\x08", crc, entry.size, entry.size))
+        if entry.size:
+            descriptor = _DESCRIPTOR64 if entry.size >= _LARGE else _DESCRIPTOR
+            self._write(descriptor.pack(b"PK\x07\x08", crc, entry.size, entry.size))
         self._id_crc = zlib.crc32(struct.pack("<LQ", crc, entry.size), self._id_crc)
 
     def add_hole(self, name: str, size: int) -> None:
@@ -135,7 +138,7 @@ class ZipWriter:
         padding = -start % self._alignment
         extra += struct.pack("<2sH", b"FB", padding) + b"Z" * padding
         return (
-            _LOCAL.pack(b"PK\x03\x04", 0, _FLAGS, 0, 0, 0, 0, 0, 0, len(name), len(extra))
+            _LOCAL.pack(b"PK\x03\x04", 0, entry.flags, 0, 0, 0, 0, 0, 0, len(name), len(extra))
             + name
             + extra
         )
@@ -155,7 +158,7 @@ class ZipWriter:
                 b"PK\x01\x02",
                 0,
                 0,
-                _FLAGS,
+                entry.flags,
                 0,
                 0,
                 0,
