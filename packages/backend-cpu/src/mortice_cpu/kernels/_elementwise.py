@@ -5,6 +5,7 @@ Half-precision types (float16, bfloat16, float8) are computed in float32 and rou
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -71,6 +72,22 @@ def _make_number(value: Any, dtype: np.dtype[Any]) -> Any:
         return np.array(value).astype(dtype) if not isinstance(value, int) else np.array(
             float(value) if kind in "fcV" and value.bit_length() < 1024 else value
         ).astype(dtype)
+
+
+def fitting(value: Any, dtype: Any) -> Any:
+    """As ``number`` for a mortice dtype, but DTypeError if the value does not fit."""
+    r = number(value, dtype.numpy)
+    if dtype.kind == FLOAT:
+        lost = isinstance(value, complex) or (math.isfinite(value) and not math.isfinite(float(r)))
+    elif dtype.kind == COMPLEX or dtype.kind == 0:
+        lost = False
+    else:
+        lost = isinstance(value, complex) or not math.isfinite(value) or int(value) != int(r)
+    if lost:
+        from mortice.errors import DTypeError
+
+        raise DTypeError(f"value cannot be converted to type {dtype.name} without overflow: {value}")
+    return r
 
 
 def compute_type(dtype: Any) -> np.dtype[Any]:
@@ -207,6 +224,6 @@ def inplace(name: str, function: Any, functional: Kernel) -> Kernel:
 
 __all__ = [
     "COMPLEX", "FLOAT", "NUMBERS", "QUIET", "Kernel", "Tensor", "binary", "compute_type",
-    "default_dtype", "finished", "float_dtype", "hush", "inplace", "number", "operand", "predicate",
+    "default_dtype", "finished", "fitting", "float_dtype", "hush", "inplace", "number", "operand", "predicate",
     "promote", "result_type", "unary", "unhush", "wrap", "write_back",
 ]  # fmt: skip

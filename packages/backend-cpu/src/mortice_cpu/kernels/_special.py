@@ -72,14 +72,17 @@ _BERNOULLI = (
 
 
 def zeta(s: Any, q: Any) -> Any:
-    """Hurwitz zeta by Euler-Maclaurin summation with 10 direct terms."""
+    """Hurwitz zeta by Euler-Maclaurin summation, with direct terms up to q + k >= 10."""
     s = np.asarray(s, np.float64)
     q = np.asarray(q, np.float64)
     total = np.zeros(np.broadcast(s, q).shape)
-    n = 10
-    for k in range(n):
-        total = total + (q + k) ** -s
-    x = q + n
+    finite = q[np.isfinite(q)]
+    steps = int(min(10 - finite.min(), 10_000)) + 1 if finite.size else 0
+    x = q
+    for _ in range(steps):
+        near = x < 10
+        total = np.where(near, total + x**-s, total)
+        x = np.where(near, x + 1, x)
     total = total + x ** (1 - s) / (s - 1) + 0.5 * x**-s
     factor = s * x ** (-s - 1)
     for k, b in enumerate(_BERNOULLI):

@@ -14,6 +14,7 @@ from mortice_cpu.kernels._elementwise import (
     Kernel,
     compute_type,
     finished,
+    fitting,
     hush,
     number,
     operand,
@@ -82,6 +83,7 @@ def _ternary_inplace(name: str, function: Any, functional: Kernel) -> Kernel:
             and t is tensor1._t
             and t is tensor2._t
             and a.shape == b.shape == c.shape
+            and a.ndim  # arithmetic on 0-d arrays gives numpy scalars, which cannot be written to
             and a.flags.c_contiguous
             and type(value) is not complex
         ):
@@ -108,6 +110,7 @@ def lerp_inplace(self: Any, end: Any, weight: Any) -> Any:
         and t.itemsize > 2
         and end._t is t
         and end._a.shape == a.shape
+        and a.ndim
         and a.flags.c_contiguous
     ):
         token = hush(QUIET)
@@ -175,8 +178,11 @@ def zero(self: Any) -> Any:
 def masked_fill(self: Any, mask: Any, value: Any) -> Any:
     if mask._t is not dtypes.bool_ or getattr(value, "ndim", 0):
         raise TypeError("mask")
-    kind = self._t.numpy
-    return wrap(np.where(mask._a, operand(value, kind), self._a), self._t)
+    return wrap(np.where(mask._a, _value(value, self._t), self._a), self._t)
+
+
+def _value(value: Any, dtype: Any) -> Any:
+    return operand(value, dtype.numpy) if hasattr(value, "_a") else fitting(value, dtype)
 
 
 def masked_fill_inplace(self: Any, mask: Any, value: Any) -> Any:
@@ -185,7 +191,7 @@ def masked_fill_inplace(self: Any, mask: Any, value: Any) -> Any:
         return write_back("masked_fill_.Scalar", self, masked_fill(self, mask, value))
     if m.ndim > a.ndim:
         return write_back("masked_fill_.Scalar", self, masked_fill(self, mask, value))
-    np.copyto(a, operand(value, self._t.numpy), where=m)
+    np.copyto(a, _value(value, self._t), where=m)
     return self
 
 

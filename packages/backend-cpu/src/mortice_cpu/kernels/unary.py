@@ -20,6 +20,7 @@ from mortice_cpu.kernels._elementwise import (
     operand,
     unary,
     wrap,
+    write_back,
 )
 
 _float32 = np.dtype(np.float32)
@@ -51,6 +52,8 @@ def rsqrt(a: Any) -> Any:
 
 
 def sgn(a: Any) -> Any:
+    if a.dtype.kind == "b":
+        return a.copy()
     if a.dtype.kind != "c":
         return np.sign(a) if a.dtype.kind != "f" else _sign(a)
     size = np.abs(a)
@@ -122,6 +125,14 @@ def absolute(self: Any) -> Any:
     if t.kind == FLOAT and t.itemsize < 4:
         return finished(np.abs(a.astype(np.float32)), t)
     return wrap(np.abs(a), t)
+
+
+def absolute_inplace(self: Any) -> Any:
+    if self._t.kind == COMPLEX:
+        from mortice.errors import DTypeError
+
+        raise DTypeError("In-place abs is not supported for complex tensors.")
+    return write_back("abs_", self, absolute(self))
 
 
 def neg(self: Any) -> Any:
@@ -249,6 +260,8 @@ def bitwise_not(self: Any) -> Any:
 
 
 def complex_(real: Any, imag: Any) -> Any:
+    if real._t is not imag._t or real._t.kind != FLOAT:
+        raise TypeError("parts")
     kind = np.result_type(real._a.dtype, np.complex64)
     r = np.empty(np.broadcast_shapes(real._a.shape, imag._a.shape), kind)
     r.real, r.imag = real._a, imag._a
@@ -256,6 +269,8 @@ def complex_(real: Any, imag: Any) -> Any:
 
 
 def polar(size: Any, angle: Any) -> Any:
+    if size._t is not angle._t or size._t.kind != FLOAT:
+        raise TypeError("parts")
     kind = np.result_type(size._a.dtype, np.complex64)
     r = np.empty(np.broadcast_shapes(size._a.shape, angle._a.shape), kind)
     r.real, r.imag = size._a * np.cos(angle._a), size._a * np.sin(angle._a)
@@ -312,6 +327,7 @@ KERNELS: dict[str, Kernel] = {
     **{name: unary(function, to_float=True) for name, function in _TO_FLOAT.items()},
     **{name: unary(function) for name, function in _SAME.items()},
     "abs": absolute,
+    "abs_": absolute_inplace,
     "neg": neg,
     "round.decimals": round_decimals,
     "polygamma": polygamma,

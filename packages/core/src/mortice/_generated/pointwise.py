@@ -1277,49 +1277,6 @@ def Tensor_float_power(self, exponent, **kwargs):
         raise
 
 _m_float_power.public = Tensor_float_power
-_t_float_power__Tensor_Tensor = table('float_power_.Tensor_Tensor')
-_p_float_power_ = Packet("float_power_")
-def float_power_(input, exponent, **kwargs):
-    if kwargs:
-        return slow(_p_float_power_, (input, exponent,), (), (), kwargs)
-    try:
-        keys = input._k
-        if type(exponent) not in NUMBERS: keys |= exponent._k
-        if GLOBAL.special:
-            keys = adjust(keys)
-        kernel = _t_float_power__Tensor_Tensor[keys]
-    except (AttributeError, KeyError, TypeError):
-        kernel = None
-    if kernel is None:
-        return slow(_p_float_power_, (input, exponent,), (), (), kwargs)
-    try:
-        return kernel(input, exponent)
-    except Exception as error:
-        failed('float_power_.Tensor_Tensor', error, (input, exponent,))
-        raise
-
-_p_float_power_.public = float_power_
-_m_float_power_ = Packet("float_power_", True)
-def Tensor_float_power_(self, exponent, **kwargs):
-    if kwargs:
-        return slow(_m_float_power_, (self, exponent,), (), (), kwargs)
-    try:
-        keys = self._k
-        if type(exponent) not in NUMBERS: keys |= exponent._k
-        if GLOBAL.special:
-            keys = adjust(keys)
-        kernel = _t_float_power__Tensor_Tensor[keys]
-    except (AttributeError, KeyError, TypeError):
-        kernel = None
-    if kernel is None:
-        return slow(_m_float_power_, (self, exponent,), (), (), kwargs)
-    try:
-        return kernel(self, exponent)
-    except Exception as error:
-        failed('float_power_.Tensor_Tensor', error, (self, exponent,))
-        raise
-
-_m_float_power_.public = Tensor_float_power_
 _t_maximum = table('maximum')
 _p_maximum = Packet("maximum")
 def maximum(input, other, *, out=None, **kwargs):
@@ -2394,5 +2351,27 @@ def Tensor_xlogy_(self, other, **kwargs):
         raise
 
 _m_xlogy_.public = Tensor_xlogy_
-FUNCTIONS = {"add": add, "add_": add_, "sub": sub, "sub_": sub_, "subtract": subtract, "subtract_": subtract_, "rsub": rsub, "mul": mul, "mul_": mul_, "multiply": multiply, "multiply_": multiply_, "div": div, "div_": div_, "divide": divide, "divide_": divide_, "true_divide": true_divide, "true_divide_": true_divide_, "floor_divide": floor_divide, "floor_divide_": floor_divide_, "fmod": fmod, "fmod_": fmod_, "remainder": remainder, "remainder_": remainder_, "pow": pow, "pow_": pow_, "float_power": float_power, "float_power_": float_power_, "maximum": maximum, "minimum": minimum, "fmax": fmax, "fmin": fmin, "atan2": atan2, "atan2_": atan2_, "arctan2": arctan2, "arctan2_": arctan2_, "hypot": hypot, "hypot_": hypot_, "copysign": copysign, "copysign_": copysign_, "nextafter": nextafter, "nextafter_": nextafter_, "gcd": gcd, "gcd_": gcd_, "lcm": lcm, "lcm_": lcm_, "ldexp": ldexp, "ldexp_": ldexp_, "heaviside": heaviside, "heaviside_": heaviside_, "logaddexp": logaddexp, "logaddexp2": logaddexp2, "xlogy": xlogy, "xlogy_": xlogy_}
-METHODS = {"add": Tensor_add, "__add__": Tensor_op_add, "__radd__": Tensor_op_add, "add_": Tensor_add_, "__iadd__": Tensor_op_add_, "sub": Tensor_sub, "__sub__": Tensor_op_sub, "sub_": Tensor_sub_, "__isub__": Tensor_op_sub_, "subtract": Tensor_subtract, "subtract_": Tensor_subtract_, "rsub": Tensor_rsub, "mul": Tensor_mul, "__mul__": Tensor_op_mul, "__rmul__": Tensor_op_mul, "mul_": Tensor_mul_, "__imul__": Tensor_op_mul_, "multiply": Tensor_multiply, "multiply_": Tensor_multiply_, "div": Tensor_div, "__truediv__": Tensor_op_div, "div_": Tensor_div_, "__itruediv__": Tensor_op_div_, "divide": Tensor_divide, "divide_": Tensor_divide_, "true_divide": Tensor_true_divide, "true_divide_": Tensor_true_divide_, "floor_divide": Tensor_floor_divide, "floor_divide_": Tensor_floor_divide_, "fmod": Tensor_fmod, "fmod_": Tensor_fmod_, "remainder": Tensor_remainder, "remainder_": Tensor_remainder_, "pow": Tensor_pow, "pow_": Tensor_pow_, "float_power": Tensor_float_power, "float_power_": Tensor_float_power_, "maximum": Tensor_maximum, "minimum": Tensor_minimum, "fmax": Tensor_fmax, "fmin": Tensor_fmin, "atan2": Tensor_atan2, "atan2_": Tensor_atan2_, "arctan2": Tensor_arctan2, "arctan2_": Tensor_arctan2_, "hypot": Tensor_hypot, "hypot_": Tensor_hypot_, "copysign": Tensor_copysign, "copysign_": Tensor_copysign_, "nextafter": Tensor_nextafter, "nextafter_": Tensor_nextafter_, "gcd": Tensor_gcd, "gcd_": Tensor_gcd_, "lcm": Tensor_lcm, "lcm_": Tensor_lcm_, "ldexp": Tensor_ldexp, "ldexp_": Tensor_ldexp_, "heaviside": Tensor_heaviside, "heaviside_": Tensor_heaviside_, "logaddexp": Tensor_logaddexp, "logaddexp2": Tensor_logaddexp2, "xlogy": Tensor_xlogy, "xlogy_": Tensor_xlogy_}
+_t_float_power__Tensor = table('float_power_.Tensor')
+_m_float_power_ = Packet("float_power_", True)
+def Tensor_float_power_(self, exponent, **kwargs):
+    if kwargs:
+        return slow(_m_float_power_, (self, exponent,), (), (), kwargs)
+    try:
+        keys = self._k
+        if type(exponent) not in NUMBERS: keys |= exponent._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_float_power__Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_float_power_, (self, exponent,), (), (), kwargs)
+    try:
+        return kernel(self, exponent)
+    except Exception as error:
+        failed('float_power_.Tensor', error, (self, exponent,))
+        raise
+
+_m_float_power_.public = Tensor_float_power_
+FUNCTIONS = {"add": add, "add_": add_, "sub": sub, "sub_": sub_, "subtract": subtract, "subtract_": subtract_, "rsub": rsub, "mul": mul, "mul_": mul_, "multiply": multiply, "multiply_": multiply_, "div": div, "div_": div_, "divide": divide, "divide_": divide_, "true_divide": true_divide, "true_divide_": true_divide_, "floor_divide": floor_divide, "floor_divide_": floor_divide_, "fmod": fmod, "fmod_": fmod_, "remainder": remainder, "remainder_": remainder_, "pow": pow, "pow_": pow_, "float_power": float_power, "maximum": maximum, "minimum": minimum, "fmax": fmax, "fmin": fmin, "atan2": atan2, "atan2_": atan2_, "arctan2": arctan2, "arctan2_": arctan2_, "hypot": hypot, "hypot_": hypot_, "copysign": copysign, "copysign_": copysign_, "nextafter": nextafter, "nextafter_": nextafter_, "gcd": gcd, "gcd_": gcd_, "lcm": lcm, "lcm_": lcm_, "ldexp": ldexp, "ldexp_": ldexp_, "heaviside": heaviside, "heaviside_": heaviside_, "logaddexp": logaddexp, "logaddexp2": logaddexp2, "xlogy": xlogy, "xlogy_": xlogy_}
+METHODS = {"add": Tensor_add, "__add__": Tensor_op_add, "__radd__": Tensor_op_add, "add_": Tensor_add_, "__iadd__": Tensor_op_add_, "sub": Tensor_sub, "__sub__": Tensor_op_sub, "sub_": Tensor_sub_, "__isub__": Tensor_op_sub_, "subtract": Tensor_subtract, "subtract_": Tensor_subtract_, "rsub": Tensor_rsub, "mul": Tensor_mul, "__mul__": Tensor_op_mul, "__rmul__": Tensor_op_mul, "mul_": Tensor_mul_, "__imul__": Tensor_op_mul_, "multiply": Tensor_multiply, "multiply_": Tensor_multiply_, "div": Tensor_div, "__truediv__": Tensor_op_div, "div_": Tensor_div_, "__itruediv__": Tensor_op_div_, "divide": Tensor_divide, "divide_": Tensor_divide_, "true_divide": Tensor_true_divide, "true_divide_": Tensor_true_divide_, "floor_divide": Tensor_floor_divide, "floor_divide_": Tensor_floor_divide_, "fmod": Tensor_fmod, "fmod_": Tensor_fmod_, "remainder": Tensor_remainder, "remainder_": Tensor_remainder_, "pow": Tensor_pow, "pow_": Tensor_pow_, "float_power": Tensor_float_power, "maximum": Tensor_maximum, "minimum": Tensor_minimum, "fmax": Tensor_fmax, "fmin": Tensor_fmin, "atan2": Tensor_atan2, "atan2_": Tensor_atan2_, "arctan2": Tensor_arctan2, "arctan2_": Tensor_arctan2_, "hypot": Tensor_hypot, "hypot_": Tensor_hypot_, "copysign": Tensor_copysign, "copysign_": Tensor_copysign_, "nextafter": Tensor_nextafter, "nextafter_": Tensor_nextafter_, "gcd": Tensor_gcd, "gcd_": Tensor_gcd_, "lcm": Tensor_lcm, "lcm_": Tensor_lcm_, "ldexp": Tensor_ldexp, "ldexp_": Tensor_ldexp_, "heaviside": Tensor_heaviside, "heaviside_": Tensor_heaviside_, "logaddexp": Tensor_logaddexp, "logaddexp2": Tensor_logaddexp2, "xlogy": Tensor_xlogy, "xlogy_": Tensor_xlogy_, "float_power_": Tensor_float_power_}

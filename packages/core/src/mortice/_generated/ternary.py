@@ -3,7 +3,6 @@
 # fmt: off
 from mortice._dispatch.call import Packet, as_ints, call_operator, failed, slow
 from mortice._dispatch.operator import table
-from mortice._dispatch.plan import call_by_plan
 from mortice._dispatch.state import GLOBAL, adjust
 from mortice._types.promotion import NUMBERS
 
@@ -263,112 +262,450 @@ def Tensor_addcdiv_(self, tensor1, tensor2, *, value=1, **kwargs):
 _m_addcdiv_.public = Tensor_addcdiv_
 _p_where = Packet("where")
 def where(*args, **kwargs):
-    return call_by_plan(_p_where, args, kwargs)
+    return slow(_p_where, args, (), (), kwargs)
 
 _p_where.public = where
 _m_where = Packet("where", True)
 def Tensor_where(self, *args, **kwargs):
-    return call_by_plan(_m_where, (self, *args), kwargs)
+    return slow(_m_where, (self, *args), (), (), kwargs)
 
 _m_where.public = Tensor_where
+_t_clamp_Tensor = table('clamp.Tensor')
 _p_clamp = Packet("clamp")
-def clamp(*args, **kwargs):
-    return call_by_plan(_p_clamp, args, kwargs)
+def clamp(input, min=None, max=None, *, out=None, **kwargs):
+    if kwargs or out is not None:
+        return slow(_p_clamp, (input, min, max,), (None, None, ), (('out', out, None), ), kwargs)
+    try:
+        keys = input._k
+        if min is not None: keys |= min._k
+        if max is not None: keys |= max._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_clamp_Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_clamp, (input, min, max,), (None, None, ), (('out', out, None), ), kwargs)
+    try:
+        return kernel(input, min, max)
+    except Exception as error:
+        failed('clamp.Tensor', error, (input, min, max,))
+        raise
 
 _p_clamp.public = clamp
 _m_clamp = Packet("clamp", True)
-def Tensor_clamp(self, *args, **kwargs):
-    return call_by_plan(_m_clamp, (self, *args), kwargs)
+def Tensor_clamp(self, min=None, max=None, **kwargs):
+    if kwargs:
+        return slow(_m_clamp, (self, min, max,), (None, None, ), (), kwargs)
+    try:
+        keys = self._k
+        if min is not None: keys |= min._k
+        if max is not None: keys |= max._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_clamp_Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_clamp, (self, min, max,), (None, None, ), (), kwargs)
+    try:
+        return kernel(self, min, max)
+    except Exception as error:
+        failed('clamp.Tensor', error, (self, min, max,))
+        raise
 
 _m_clamp.public = Tensor_clamp
+_t_clamp__Tensor = table('clamp_.Tensor')
 _p_clamp_ = Packet("clamp_")
-def clamp_(*args, **kwargs):
-    return call_by_plan(_p_clamp_, args, kwargs)
+def clamp_(input, min=None, max=None, **kwargs):
+    if kwargs:
+        return slow(_p_clamp_, (input, min, max,), (None, None, ), (), kwargs)
+    try:
+        keys = input._k
+        if min is not None: keys |= min._k
+        if max is not None: keys |= max._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_clamp__Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_clamp_, (input, min, max,), (None, None, ), (), kwargs)
+    try:
+        return kernel(input, min, max)
+    except Exception as error:
+        failed('clamp_.Tensor', error, (input, min, max,))
+        raise
 
 _p_clamp_.public = clamp_
 _m_clamp_ = Packet("clamp_", True)
-def Tensor_clamp_(self, *args, **kwargs):
-    return call_by_plan(_m_clamp_, (self, *args), kwargs)
+def Tensor_clamp_(self, min=None, max=None, **kwargs):
+    if kwargs:
+        return slow(_m_clamp_, (self, min, max,), (None, None, ), (), kwargs)
+    try:
+        keys = self._k
+        if min is not None: keys |= min._k
+        if max is not None: keys |= max._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_clamp__Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_clamp_, (self, min, max,), (None, None, ), (), kwargs)
+    try:
+        return kernel(self, min, max)
+    except Exception as error:
+        failed('clamp_.Tensor', error, (self, min, max,))
+        raise
 
 _m_clamp_.public = Tensor_clamp_
+_t_clip_Tensor = table('clip.Tensor')
 _p_clip = Packet("clip")
-def clip(*args, **kwargs):
-    return call_by_plan(_p_clip, args, kwargs)
+def clip(input, min=None, max=None, *, out=None, **kwargs):
+    if kwargs or out is not None:
+        return slow(_p_clip, (input, min, max,), (None, None, ), (('out', out, None), ), kwargs)
+    try:
+        keys = input._k
+        if min is not None: keys |= min._k
+        if max is not None: keys |= max._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_clip_Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_clip, (input, min, max,), (None, None, ), (('out', out, None), ), kwargs)
+    try:
+        return kernel(input, min, max)
+    except Exception as error:
+        failed('clip.Tensor', error, (input, min, max,))
+        raise
 
 _p_clip.public = clip
 _m_clip = Packet("clip", True)
-def Tensor_clip(self, *args, **kwargs):
-    return call_by_plan(_m_clip, (self, *args), kwargs)
+def Tensor_clip(self, min=None, max=None, **kwargs):
+    if kwargs:
+        return slow(_m_clip, (self, min, max,), (None, None, ), (), kwargs)
+    try:
+        keys = self._k
+        if min is not None: keys |= min._k
+        if max is not None: keys |= max._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_clip_Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_clip, (self, min, max,), (None, None, ), (), kwargs)
+    try:
+        return kernel(self, min, max)
+    except Exception as error:
+        failed('clip.Tensor', error, (self, min, max,))
+        raise
 
 _m_clip.public = Tensor_clip
+_t_clip__Tensor = table('clip_.Tensor')
 _p_clip_ = Packet("clip_")
-def clip_(*args, **kwargs):
-    return call_by_plan(_p_clip_, args, kwargs)
+def clip_(input, min=None, max=None, **kwargs):
+    if kwargs:
+        return slow(_p_clip_, (input, min, max,), (None, None, ), (), kwargs)
+    try:
+        keys = input._k
+        if min is not None: keys |= min._k
+        if max is not None: keys |= max._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_clip__Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_clip_, (input, min, max,), (None, None, ), (), kwargs)
+    try:
+        return kernel(input, min, max)
+    except Exception as error:
+        failed('clip_.Tensor', error, (input, min, max,))
+        raise
 
 _p_clip_.public = clip_
 _m_clip_ = Packet("clip_", True)
-def Tensor_clip_(self, *args, **kwargs):
-    return call_by_plan(_m_clip_, (self, *args), kwargs)
+def Tensor_clip_(self, min=None, max=None, **kwargs):
+    if kwargs:
+        return slow(_m_clip_, (self, min, max,), (None, None, ), (), kwargs)
+    try:
+        keys = self._k
+        if min is not None: keys |= min._k
+        if max is not None: keys |= max._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_clip__Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_clip_, (self, min, max,), (None, None, ), (), kwargs)
+    try:
+        return kernel(self, min, max)
+    except Exception as error:
+        failed('clip_.Tensor', error, (self, min, max,))
+        raise
 
 _m_clip_.public = Tensor_clip_
+_t_clamp_min_Tensor = table('clamp_min.Tensor')
 _p_clamp_min = Packet("clamp_min")
-def clamp_min(*args, **kwargs):
-    return call_by_plan(_p_clamp_min, args, kwargs)
+def clamp_min(input, min, *, out=None, **kwargs):
+    if kwargs or out is not None:
+        return slow(_p_clamp_min, (input, min,), (), (('out', out, None), ), kwargs)
+    try:
+        keys = input._k
+        if type(min) not in NUMBERS: keys |= min._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_clamp_min_Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_clamp_min, (input, min,), (), (('out', out, None), ), kwargs)
+    try:
+        return kernel(input, min)
+    except Exception as error:
+        failed('clamp_min.Tensor', error, (input, min,))
+        raise
 
 _p_clamp_min.public = clamp_min
 _m_clamp_min = Packet("clamp_min", True)
-def Tensor_clamp_min(self, *args, **kwargs):
-    return call_by_plan(_m_clamp_min, (self, *args), kwargs)
+def Tensor_clamp_min(self, min, **kwargs):
+    if kwargs:
+        return slow(_m_clamp_min, (self, min,), (), (), kwargs)
+    try:
+        keys = self._k
+        if type(min) not in NUMBERS: keys |= min._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_clamp_min_Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_clamp_min, (self, min,), (), (), kwargs)
+    try:
+        return kernel(self, min)
+    except Exception as error:
+        failed('clamp_min.Tensor', error, (self, min,))
+        raise
 
 _m_clamp_min.public = Tensor_clamp_min
+_t_clamp_min__Tensor = table('clamp_min_.Tensor')
 _p_clamp_min_ = Packet("clamp_min_")
-def clamp_min_(*args, **kwargs):
-    return call_by_plan(_p_clamp_min_, args, kwargs)
+def clamp_min_(input, min, **kwargs):
+    if kwargs:
+        return slow(_p_clamp_min_, (input, min,), (), (), kwargs)
+    try:
+        keys = input._k
+        if type(min) not in NUMBERS: keys |= min._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_clamp_min__Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_clamp_min_, (input, min,), (), (), kwargs)
+    try:
+        return kernel(input, min)
+    except Exception as error:
+        failed('clamp_min_.Tensor', error, (input, min,))
+        raise
 
 _p_clamp_min_.public = clamp_min_
 _m_clamp_min_ = Packet("clamp_min_", True)
-def Tensor_clamp_min_(self, *args, **kwargs):
-    return call_by_plan(_m_clamp_min_, (self, *args), kwargs)
+def Tensor_clamp_min_(self, min, **kwargs):
+    if kwargs:
+        return slow(_m_clamp_min_, (self, min,), (), (), kwargs)
+    try:
+        keys = self._k
+        if type(min) not in NUMBERS: keys |= min._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_clamp_min__Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_clamp_min_, (self, min,), (), (), kwargs)
+    try:
+        return kernel(self, min)
+    except Exception as error:
+        failed('clamp_min_.Tensor', error, (self, min,))
+        raise
 
 _m_clamp_min_.public = Tensor_clamp_min_
+_t_clamp_max_Tensor = table('clamp_max.Tensor')
 _p_clamp_max = Packet("clamp_max")
-def clamp_max(*args, **kwargs):
-    return call_by_plan(_p_clamp_max, args, kwargs)
+def clamp_max(input, max, *, out=None, **kwargs):
+    if kwargs or out is not None:
+        return slow(_p_clamp_max, (input, max,), (), (('out', out, None), ), kwargs)
+    try:
+        keys = input._k
+        if type(max) not in NUMBERS: keys |= max._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_clamp_max_Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_clamp_max, (input, max,), (), (('out', out, None), ), kwargs)
+    try:
+        return kernel(input, max)
+    except Exception as error:
+        failed('clamp_max.Tensor', error, (input, max,))
+        raise
 
 _p_clamp_max.public = clamp_max
 _m_clamp_max = Packet("clamp_max", True)
-def Tensor_clamp_max(self, *args, **kwargs):
-    return call_by_plan(_m_clamp_max, (self, *args), kwargs)
+def Tensor_clamp_max(self, max, **kwargs):
+    if kwargs:
+        return slow(_m_clamp_max, (self, max,), (), (), kwargs)
+    try:
+        keys = self._k
+        if type(max) not in NUMBERS: keys |= max._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_clamp_max_Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_clamp_max, (self, max,), (), (), kwargs)
+    try:
+        return kernel(self, max)
+    except Exception as error:
+        failed('clamp_max.Tensor', error, (self, max,))
+        raise
 
 _m_clamp_max.public = Tensor_clamp_max
+_t_clamp_max__Tensor = table('clamp_max_.Tensor')
 _p_clamp_max_ = Packet("clamp_max_")
-def clamp_max_(*args, **kwargs):
-    return call_by_plan(_p_clamp_max_, args, kwargs)
+def clamp_max_(input, max, **kwargs):
+    if kwargs:
+        return slow(_p_clamp_max_, (input, max,), (), (), kwargs)
+    try:
+        keys = input._k
+        if type(max) not in NUMBERS: keys |= max._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_clamp_max__Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_clamp_max_, (input, max,), (), (), kwargs)
+    try:
+        return kernel(input, max)
+    except Exception as error:
+        failed('clamp_max_.Tensor', error, (input, max,))
+        raise
 
 _p_clamp_max_.public = clamp_max_
 _m_clamp_max_ = Packet("clamp_max_", True)
-def Tensor_clamp_max_(self, *args, **kwargs):
-    return call_by_plan(_m_clamp_max_, (self, *args), kwargs)
+def Tensor_clamp_max_(self, max, **kwargs):
+    if kwargs:
+        return slow(_m_clamp_max_, (self, max,), (), (), kwargs)
+    try:
+        keys = self._k
+        if type(max) not in NUMBERS: keys |= max._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_clamp_max__Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_clamp_max_, (self, max,), (), (), kwargs)
+    try:
+        return kernel(self, max)
+    except Exception as error:
+        failed('clamp_max_.Tensor', error, (self, max,))
+        raise
 
 _m_clamp_max_.public = Tensor_clamp_max_
+_t_fill_Tensor = table('fill.Tensor')
 _p_fill = Packet("fill")
-def fill(*args, **kwargs):
-    return call_by_plan(_p_fill, args, kwargs)
+def fill(input, value, **kwargs):
+    if kwargs:
+        return slow(_p_fill, (input, value,), (), (), kwargs)
+    try:
+        keys = input._k
+        if type(value) not in NUMBERS: keys |= value._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_fill_Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_fill, (input, value,), (), (), kwargs)
+    try:
+        return kernel(input, value)
+    except Exception as error:
+        failed('fill.Tensor', error, (input, value,))
+        raise
 
 _p_fill.public = fill
 _m_fill = Packet("fill", True)
-def Tensor_fill(self, *args, **kwargs):
-    return call_by_plan(_m_fill, (self, *args), kwargs)
+def Tensor_fill(self, value, **kwargs):
+    if kwargs:
+        return slow(_m_fill, (self, value,), (), (), kwargs)
+    try:
+        keys = self._k
+        if type(value) not in NUMBERS: keys |= value._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_fill_Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_fill, (self, value,), (), (), kwargs)
+    try:
+        return kernel(self, value)
+    except Exception as error:
+        failed('fill.Tensor', error, (self, value,))
+        raise
 
 _m_fill.public = Tensor_fill
+_t_fill__Tensor = table('fill_.Tensor')
 _p_fill_ = Packet("fill_")
-def fill_(*args, **kwargs):
-    return call_by_plan(_p_fill_, args, kwargs)
+def fill_(input, value, **kwargs):
+    if kwargs:
+        return slow(_p_fill_, (input, value,), (), (), kwargs)
+    try:
+        keys = input._k
+        if type(value) not in NUMBERS: keys |= value._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_fill__Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_fill_, (input, value,), (), (), kwargs)
+    try:
+        return kernel(input, value)
+    except Exception as error:
+        failed('fill_.Tensor', error, (input, value,))
+        raise
 
 _p_fill_.public = fill_
 _m_fill_ = Packet("fill_", True)
-def Tensor_fill_(self, *args, **kwargs):
-    return call_by_plan(_m_fill_, (self, *args), kwargs)
+def Tensor_fill_(self, value, **kwargs):
+    if kwargs:
+        return slow(_m_fill_, (self, value,), (), (), kwargs)
+    try:
+        keys = self._k
+        if type(value) not in NUMBERS: keys |= value._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_fill__Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_fill_, (self, value,), (), (), kwargs)
+    try:
+        return kernel(self, value)
+    except Exception as error:
+        failed('fill_.Tensor', error, (self, value,))
+        raise
 
 _m_fill_.public = Tensor_fill_
 _t_zero = table('zero')
@@ -453,24 +790,94 @@ def Tensor_zero_(self, **kwargs):
         raise
 
 _m_zero_.public = Tensor_zero_
+_t_masked_fill_Tensor = table('masked_fill.Tensor')
 _p_masked_fill = Packet("masked_fill")
-def masked_fill(*args, **kwargs):
-    return call_by_plan(_p_masked_fill, args, kwargs)
+def masked_fill(input, mask, value, **kwargs):
+    if kwargs:
+        return slow(_p_masked_fill, (input, mask, value,), (), (), kwargs)
+    try:
+        keys = input._k
+        if type(mask) not in NUMBERS: keys |= mask._k
+        if type(value) not in NUMBERS: keys |= value._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_masked_fill_Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_masked_fill, (input, mask, value,), (), (), kwargs)
+    try:
+        return kernel(input, mask, value)
+    except Exception as error:
+        failed('masked_fill.Tensor', error, (input, mask, value,))
+        raise
 
 _p_masked_fill.public = masked_fill
 _m_masked_fill = Packet("masked_fill", True)
-def Tensor_masked_fill(self, *args, **kwargs):
-    return call_by_plan(_m_masked_fill, (self, *args), kwargs)
+def Tensor_masked_fill(self, mask, value, **kwargs):
+    if kwargs:
+        return slow(_m_masked_fill, (self, mask, value,), (), (), kwargs)
+    try:
+        keys = self._k
+        if type(mask) not in NUMBERS: keys |= mask._k
+        if type(value) not in NUMBERS: keys |= value._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_masked_fill_Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_masked_fill, (self, mask, value,), (), (), kwargs)
+    try:
+        return kernel(self, mask, value)
+    except Exception as error:
+        failed('masked_fill.Tensor', error, (self, mask, value,))
+        raise
 
 _m_masked_fill.public = Tensor_masked_fill
+_t_masked_fill__Tensor = table('masked_fill_.Tensor')
 _p_masked_fill_ = Packet("masked_fill_")
-def masked_fill_(*args, **kwargs):
-    return call_by_plan(_p_masked_fill_, args, kwargs)
+def masked_fill_(input, mask, value, **kwargs):
+    if kwargs:
+        return slow(_p_masked_fill_, (input, mask, value,), (), (), kwargs)
+    try:
+        keys = input._k
+        if type(mask) not in NUMBERS: keys |= mask._k
+        if type(value) not in NUMBERS: keys |= value._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_masked_fill__Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_masked_fill_, (input, mask, value,), (), (), kwargs)
+    try:
+        return kernel(input, mask, value)
+    except Exception as error:
+        failed('masked_fill_.Tensor', error, (input, mask, value,))
+        raise
 
 _p_masked_fill_.public = masked_fill_
 _m_masked_fill_ = Packet("masked_fill_", True)
-def Tensor_masked_fill_(self, *args, **kwargs):
-    return call_by_plan(_m_masked_fill_, (self, *args), kwargs)
+def Tensor_masked_fill_(self, mask, value, **kwargs):
+    if kwargs:
+        return slow(_m_masked_fill_, (self, mask, value,), (), (), kwargs)
+    try:
+        keys = self._k
+        if type(mask) not in NUMBERS: keys |= mask._k
+        if type(value) not in NUMBERS: keys |= value._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_masked_fill__Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_masked_fill_, (self, mask, value,), (), (), kwargs)
+    try:
+        return kernel(self, mask, value)
+    except Exception as error:
+        failed('masked_fill_.Tensor', error, (self, mask, value,))
+        raise
 
 _m_masked_fill_.public = Tensor_masked_fill_
 FUNCTIONS = {"lerp": lerp, "lerp_": lerp_, "addcmul": addcmul, "addcmul_": addcmul_, "addcdiv": addcdiv, "addcdiv_": addcdiv_, "where": where, "clamp": clamp, "clamp_": clamp_, "clip": clip, "clip_": clip_, "clamp_min": clamp_min, "clamp_min_": clamp_min_, "clamp_max": clamp_max, "clamp_max_": clamp_max_, "fill": fill, "fill_": fill_, "zero": zero, "zero_": zero_, "masked_fill": masked_fill, "masked_fill_": masked_fill_}

@@ -185,6 +185,57 @@ def where_self(next, op):
         return result
     return autograd
 
+def _backward_of_clamp_Tensor(node, grads):
+    self, min, max, = unpack(node)
+    edges = node.edges
+    grad = grads[0]
+    out = []
+    needs = (edges[0] is not None, edges[1] is not None, edges[2] is not None)
+    out.extend(clamp_tensor_grad(grad, self, min, max, needs) if any(needs) else (None,) * 3)
+    return out
+
+def clamp_Tensor(next, op):
+    info = Info("ClampBackward0", _backward_of_clamp_Tensor, op)
+    def autograd(self, min, max):
+        result = next(self, min, max)
+        if not result._t.differentiable:
+            return result
+        edges = (self._g, edge(min), edge(max),)
+        node = _new(Node)
+        node.info = info
+        node.edges = edges
+        node.saved = (save_value(self), save_value(min), save_value(max),)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
+        return result
+    return autograd
+
+def _backward_of_clamp__Tensor(node, grads):
+    self, min, max, = unpack(node)
+    edges = node.edges
+    grad = grads[0]
+    out = []
+    needs = (edges[0] is not None, edges[1] is not None, edges[2] is not None)
+    out.extend(clamp_tensor_grad(grad, self, min, max, needs) if any(needs) else (None,) * 3)
+    return out
+
+def clamp__Tensor(next, op):
+    info = Info("ClampBackward0", _backward_of_clamp__Tensor, op)
+    def autograd(self, min, max):
+        check_inplace(self, op)
+        edges = (self._g, edge(min), edge(max),)
+        before = old_value(self) if edges[0] is not None or edges[1] is not None or edges[2] is not None else None
+        node = _new(Node)
+        node.info = info
+        node.edges = edges
+        node.saved = (save_value(before), save_value(min), save_value(max),)
+        next(self, min, max)
+        rebase(self, node)
+        return self
+    return autograd
+
 def _backward_of_clamp(node, grads):
     self, min, max, = unpack(node)
     edges = node.edges
@@ -230,26 +281,26 @@ def clamp_(next, op):
         return self
     return autograd
 
-def _backward_of_clamp_Tensor(node, grads):
-    self, min, max, = unpack(node)
+def _backward_of_clamp_min_Tensor(node, grads):
+    self, min, = unpack(node)
     edges = node.edges
     grad = grads[0]
     out = []
-    needs = (edges[0] is not None, edges[1] is not None, edges[2] is not None)
-    out.extend(clamp_tensor_grad(grad, self, min, max, needs) if any(needs) else (None,) * 3)
+    needs = (edges[0] is not None, edges[1] is not None)
+    out.extend(clamp_min_grad(grad, self, min, needs) if any(needs) else (None,) * 2)
     return out
 
-def clamp_Tensor(next, op):
-    info = Info("ClampBackward0", _backward_of_clamp_Tensor, op)
-    def autograd(self, min, max):
-        result = next(self, min, max)
+def clamp_min_Tensor(next, op):
+    info = Info("ClampMinBackward0", _backward_of_clamp_min_Tensor, op)
+    def autograd(self, min):
+        result = next(self, min)
         if not result._t.differentiable:
             return result
-        edges = (self._g, edge(min), edge(max),)
+        edges = (self._g, edge(min),)
         node = _new(Node)
         node.info = info
         node.edges = edges
-        node.saved = (save(self), save_value(min), save_value(max),)
+        node.saved = (save_value(self), save_value(min),)
         node.meta = (result._a.shape, result._t)
         node.extra = None if not GLOBAL.recording else notes()
         result._g = node
@@ -257,26 +308,77 @@ def clamp_Tensor(next, op):
         return result
     return autograd
 
-def _backward_of_clamp__Tensor(node, grads):
-    self, min, max, = unpack(node)
+def _backward_of_clamp_min__Tensor(node, grads):
+    self, min, = unpack(node)
     edges = node.edges
     grad = grads[0]
     out = []
-    needs = (edges[0] is not None, edges[1] is not None, edges[2] is not None)
-    out.extend(clamp_tensor_grad(grad, self, min, max, needs) if any(needs) else (None,) * 3)
+    needs = (edges[0] is not None, edges[1] is not None)
+    out.extend(clamp_min_grad(grad, self, min, needs) if any(needs) else (None,) * 2)
     return out
 
-def clamp__Tensor(next, op):
-    info = Info("ClampBackward0", _backward_of_clamp__Tensor, op)
-    def autograd(self, min, max):
+def clamp_min__Tensor(next, op):
+    info = Info("ClampMinBackward0", _backward_of_clamp_min__Tensor, op)
+    def autograd(self, min):
         check_inplace(self, op)
-        edges = (self._g, edge(min), edge(max),)
-        before = old_value(self) if edges[0] is not None or edges[1] is not None or edges[2] is not None else None
+        edges = (self._g, edge(min),)
+        before = old_value(self) if edges[0] is not None or edges[1] is not None else None
         node = _new(Node)
         node.info = info
         node.edges = edges
-        node.saved = (save(before), save_value(min), save_value(max),)
-        next(self, min, max)
+        node.saved = (save_value(before), save_value(min),)
+        next(self, min)
+        rebase(self, node)
+        return self
+    return autograd
+
+def _backward_of_clamp_max_Tensor(node, grads):
+    self, max, = unpack(node)
+    edges = node.edges
+    grad = grads[0]
+    out = []
+    needs = (edges[0] is not None, edges[1] is not None)
+    out.extend(clamp_max_grad(grad, self, max, needs) if any(needs) else (None,) * 2)
+    return out
+
+def clamp_max_Tensor(next, op):
+    info = Info("ClampMaxBackward0", _backward_of_clamp_max_Tensor, op)
+    def autograd(self, max):
+        result = next(self, max)
+        if not result._t.differentiable:
+            return result
+        edges = (self._g, edge(max),)
+        node = _new(Node)
+        node.info = info
+        node.edges = edges
+        node.saved = (save_value(self), save_value(max),)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
+        return result
+    return autograd
+
+def _backward_of_clamp_max__Tensor(node, grads):
+    self, max, = unpack(node)
+    edges = node.edges
+    grad = grads[0]
+    out = []
+    needs = (edges[0] is not None, edges[1] is not None)
+    out.extend(clamp_max_grad(grad, self, max, needs) if any(needs) else (None,) * 2)
+    return out
+
+def clamp_max__Tensor(next, op):
+    info = Info("ClampMaxBackward0", _backward_of_clamp_max__Tensor, op)
+    def autograd(self, max):
+        check_inplace(self, op)
+        edges = (self._g, edge(max),)
+        before = old_value(self) if edges[0] is not None or edges[1] is not None else None
+        node = _new(Node)
+        node.info = info
+        node.edges = edges
+        node.saved = (save_value(before), save_value(max),)
+        next(self, max)
         rebase(self, node)
         return self
     return autograd
@@ -371,26 +473,23 @@ def clamp_max_(next, op):
         return self
     return autograd
 
-def _backward_of_clamp_min_Tensor(node, grads):
-    self, min, = unpack(node)
+def _backward_of_fill_Tensor(node, grads):
     edges = node.edges
     grad = grads[0]
-    out = []
-    needs = (edges[0] is not None, edges[1] is not None)
-    out.extend(clamp_min_grad(grad, self, min, needs) if any(needs) else (None,) * 2)
-    return out
+    return (zeros_like(grad) if edges[0] is not None else None,
+            grad.sum() if edges[1] is not None else None,)
 
-def clamp_min_Tensor(next, op):
-    info = Info("ClampMinBackward0", _backward_of_clamp_min_Tensor, op)
-    def autograd(self, min):
-        result = next(self, min)
+def fill_Tensor(next, op):
+    info = Info("FillBackward0", _backward_of_fill_Tensor, op)
+    def autograd(self, value):
+        result = next(self, value)
         if not result._t.differentiable:
             return result
-        edges = (self._g, min._g,)
+        edges = (self._g, edge(value),)
         node = _new(Node)
         node.info = info
         node.edges = edges
-        node.saved = (save(self), save(min),)
+        node.saved = ()
         node.meta = (result._a.shape, result._t)
         node.extra = None if not GLOBAL.recording else notes()
         result._g = node
@@ -398,77 +497,22 @@ def clamp_min_Tensor(next, op):
         return result
     return autograd
 
-def _backward_of_clamp_min__Tensor(node, grads):
-    self, min, = unpack(node)
+def _backward_of_fill__Tensor(node, grads):
     edges = node.edges
     grad = grads[0]
-    out = []
-    needs = (edges[0] is not None, edges[1] is not None)
-    out.extend(clamp_min_grad(grad, self, min, needs) if any(needs) else (None,) * 2)
-    return out
+    return (zeros_like(grad) if edges[0] is not None else None,
+            grad.sum() if edges[1] is not None else None,)
 
-def clamp_min__Tensor(next, op):
-    info = Info("ClampMinBackward0", _backward_of_clamp_min__Tensor, op)
-    def autograd(self, min):
+def fill__Tensor(next, op):
+    info = Info("FillBackward0", _backward_of_fill__Tensor, op)
+    def autograd(self, value):
         check_inplace(self, op)
-        edges = (self._g, min._g,)
-        before = old_value(self) if edges[0] is not None or edges[1] is not None else None
+        edges = (self._g, edge(value),)
         node = _new(Node)
         node.info = info
         node.edges = edges
-        node.saved = (save(before), save(min),)
-        next(self, min)
-        rebase(self, node)
-        return self
-    return autograd
-
-def _backward_of_clamp_max_Tensor(node, grads):
-    self, max, = unpack(node)
-    edges = node.edges
-    grad = grads[0]
-    out = []
-    needs = (edges[0] is not None, edges[1] is not None)
-    out.extend(clamp_max_grad(grad, self, max, needs) if any(needs) else (None,) * 2)
-    return out
-
-def clamp_max_Tensor(next, op):
-    info = Info("ClampMaxBackward0", _backward_of_clamp_max_Tensor, op)
-    def autograd(self, max):
-        result = next(self, max)
-        if not result._t.differentiable:
-            return result
-        edges = (self._g, max._g,)
-        node = _new(Node)
-        node.info = info
-        node.edges = edges
-        node.saved = (save(self), save(max),)
-        node.meta = (result._a.shape, result._t)
-        node.extra = None if not GLOBAL.recording else notes()
-        result._g = node
-        result._k |= AUTOGRAD
-        return result
-    return autograd
-
-def _backward_of_clamp_max__Tensor(node, grads):
-    self, max, = unpack(node)
-    edges = node.edges
-    grad = grads[0]
-    out = []
-    needs = (edges[0] is not None, edges[1] is not None)
-    out.extend(clamp_max_grad(grad, self, max, needs) if any(needs) else (None,) * 2)
-    return out
-
-def clamp_max__Tensor(next, op):
-    info = Info("ClampMaxBackward0", _backward_of_clamp_max__Tensor, op)
-    def autograd(self, max):
-        check_inplace(self, op)
-        edges = (self._g, max._g,)
-        before = old_value(self) if edges[0] is not None or edges[1] is not None else None
-        node = _new(Node)
-        node.info = info
-        node.edges = edges
-        node.saved = (save(before), save(max),)
-        next(self, max)
+        node.saved = ()
+        next(self, value)
         rebase(self, node)
         return self
     return autograd
@@ -506,50 +550,6 @@ def fill__Scalar(next, op):
     def autograd(self, value):
         check_inplace(self, op)
         edges = (self._g,)
-        node = _new(Node)
-        node.info = info
-        node.edges = edges
-        node.saved = ()
-        next(self, value)
-        rebase(self, node)
-        return self
-    return autograd
-
-def _backward_of_fill_Tensor(node, grads):
-    edges = node.edges
-    grad = grads[0]
-    return (zeros_like(grad) if edges[0] is not None else None,
-            grad.sum() if edges[1] is not None else None,)
-
-def fill_Tensor(next, op):
-    info = Info("FillBackward0", _backward_of_fill_Tensor, op)
-    def autograd(self, value):
-        result = next(self, value)
-        if not result._t.differentiable:
-            return result
-        edges = (self._g, edge(value),)
-        node = _new(Node)
-        node.info = info
-        node.edges = edges
-        node.saved = ()
-        node.meta = (result._a.shape, result._t)
-        node.extra = None if not GLOBAL.recording else notes()
-        result._g = node
-        result._k |= AUTOGRAD
-        return result
-    return autograd
-
-def _backward_of_fill__Tensor(node, grads):
-    edges = node.edges
-    grad = grads[0]
-    return (zeros_like(grad) if edges[0] is not None else None,
-            grad.sum() if edges[1] is not None else None,)
-
-def fill__Tensor(next, op):
-    info = Info("FillBackward0", _backward_of_fill__Tensor, op)
-    def autograd(self, value):
-        check_inplace(self, op)
-        edges = (self._g, edge(value),)
         node = _new(Node)
         node.info = info
         node.edges = edges
@@ -601,54 +601,6 @@ def zero_(next, op):
         return self
     return autograd
 
-def _backward_of_masked_fill_Scalar(node, grads):
-    mask, = unpack(node)
-    edges = node.edges
-    grad = grads[0]
-    return (grad.masked_fill(mask, 0),)
-
-def masked_fill_Scalar(next, op):
-    info = Info("MaskedFillBackward0", _backward_of_masked_fill_Scalar, op)
-    def autograd(self, mask, value):
-        result = next(self, mask, value)
-        if not result._t.differentiable:
-            return result
-        edges = (self._g,)
-        if not any(edges):
-            return result
-        node = _new(Node)
-        node.info = info
-        node.edges = edges
-        node.saved = (save(mask),)
-        node.meta = (result._a.shape, result._t)
-        node.extra = None if not GLOBAL.recording else notes()
-        result._g = node
-        result._k |= AUTOGRAD
-        return result
-    return autograd
-
-def _backward_of_masked_fill__Scalar(node, grads):
-    mask, = unpack(node)
-    edges = node.edges
-    grad = grads[0]
-    return (grad.masked_fill(mask, 0),)
-
-def masked_fill__Scalar(next, op):
-    info = Info("MaskedFillBackward0", _backward_of_masked_fill__Scalar, op)
-    def autograd(self, mask, value):
-        check_inplace(self, op)
-        edges = (self._g,)
-        if not any(edges):
-            return next(self, mask, value)
-        node = _new(Node)
-        node.info = info
-        node.edges = edges
-        node.saved = (save(mask),)
-        next(self, mask, value)
-        rebase(self, node)
-        return self
-    return autograd
-
 def _backward_of_masked_fill_Tensor(node, grads):
     mask, = unpack(node)
     edges = node.edges
@@ -694,6 +646,54 @@ def masked_fill__Tensor(next, op):
         node.info = info
         node.edges = edges
         node.saved = (save_value(mask),)
+        next(self, mask, value)
+        rebase(self, node)
+        return self
+    return autograd
+
+def _backward_of_masked_fill_Scalar(node, grads):
+    mask, = unpack(node)
+    edges = node.edges
+    grad = grads[0]
+    return (grad.masked_fill(mask, 0),)
+
+def masked_fill_Scalar(next, op):
+    info = Info("MaskedFillBackward0", _backward_of_masked_fill_Scalar, op)
+    def autograd(self, mask, value):
+        result = next(self, mask, value)
+        if not result._t.differentiable:
+            return result
+        edges = (self._g,)
+        if not any(edges):
+            return result
+        node = _new(Node)
+        node.info = info
+        node.edges = edges
+        node.saved = (save(mask),)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
+        return result
+    return autograd
+
+def _backward_of_masked_fill__Scalar(node, grads):
+    mask, = unpack(node)
+    edges = node.edges
+    grad = grads[0]
+    return (grad.masked_fill(mask, 0),)
+
+def masked_fill__Scalar(next, op):
+    info = Info("MaskedFillBackward0", _backward_of_masked_fill__Scalar, op)
+    def autograd(self, mask, value):
+        check_inplace(self, op)
+        edges = (self._g,)
+        if not any(edges):
+            return next(self, mask, value)
+        node = _new(Node)
+        node.info = info
+        node.edges = edges
+        node.saved = (save(mask),)
         next(self, mask, value)
         rebase(self, node)
         return self

@@ -150,6 +150,11 @@ def _where(self: Any, condition: Any, other: Any) -> Any:
     return _FUNCTIONS["where"](condition, self, other)
 
 
+def _polygamma(self: Any, n: int) -> Any:
+    """The n-th derivative of the digamma function."""
+    return _FUNCTIONS["polygamma"](n, self)
+
+
 #: Generated functions by name; filled when the package is put together.
 _FUNCTIONS: dict[str, Any] = {}
 
@@ -188,6 +193,7 @@ METHODS: dict[str, Any] = {
     "norm": norm,
     "sort": sort,
     "where": _where,
+    "polygamma": _polygamma,
 }
 
 

@@ -174,11 +174,25 @@ def pow_scalar(self: Any, exponent: Any) -> Any:
 def float_power(self: Any, exponent: Any) -> Any:
     """In double precision whatever the dtypes, as numpy's ``float_power``."""
     dtype = result_type((self, exponent))
-    wide = dtypes.complex128 if dtype.is_complex else dtypes.float64
+    wide = _float_power_dtype(dtype)
     if type(self) in NUMBERS:
         return call("pow.Scalar", self, exponent.to(wide))
     exponent = exponent if type(exponent) in NUMBERS else exponent.to(wide)
     return self.to(wide).pow(exponent)
+
+
+def _float_power_dtype(dtype: Any) -> Any:
+    return dtypes.complex128 if dtype.is_complex else dtypes.float64
+
+
+def float_power_inplace(self: Any, exponent: Any) -> Any:
+    wide = _float_power_dtype(result_type((self, exponent)))
+    if self._t is not wide:
+        raise DTypeError(
+            f"the base given to float_power_ has dtype {self._t!r} but the operation's result "
+            f"requires dtype {wide!r}"
+        )
+    return self.copy_(float_power(self, exponent))
 
 
 def arctan2(self: Any, other: Any) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 from mortice._base.errors import DTypeError, ShapeError
 from mortice._ops.formulas import call, conj, zeros_like
 from mortice._types import dtypes
+from mortice._types.layout import contiguous_format
 from mortice._types.shapes import broadcast, dense_strides_like
 
 LN2 = math.log(2.0)
@@ -175,6 +176,11 @@ def arctanh(self: Any) -> Any:
 
 
 def polygamma_inplace(self: Any, n: int) -> Any:
+    if not self._t.is_floating_point:
+        raise DTypeError(
+            f"result type {dtypes.default.dtype!r} can't be cast to the desired output type "
+            f"{self._t!r}"
+        )
     return self.copy_(call("polygamma", n, self))
 
 
@@ -245,7 +251,7 @@ def sinc_slope(self: Any) -> Any:
     """d sinc/dx = (cos(pi x) - sinc(x)) / x, 0 at 0."""
     zero = self == 0
     safe = self.masked_fill(zero, 1)
-    return (((safe * math.pi).cos() - safe.sinc()) / safe).masked_fill(zero, 0)
+    return conj((((safe * math.pi).cos() - safe.sinc()) / safe).masked_fill(zero, 0))
 
 
 def angle_grad(grad: Any, self: Any) -> Any:
@@ -260,7 +266,10 @@ def angle_grad(grad: Any, self: Any) -> Any:
 
 
 def as_complex(grad: Any) -> Any:
-    return call("view_as_complex", grad.contiguous())
+    grad = grad.contiguous()
+    if grad.stride()[-1] != 1:  # sizes of 1 or 0 make any strides contiguous
+        grad = call("clone", grad, contiguous_format)
+    return call("view_as_complex", grad)
 
 
 def polar_grad(grad: Any, size: Any, angle: Any, result: Any) -> Any:
