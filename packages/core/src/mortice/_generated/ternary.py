@@ -3,6 +3,7 @@
 # fmt: off
 from mortice._dispatch.call import Packet, as_ints, call_operator, failed, slow
 from mortice._dispatch.operator import table
+from mortice._dispatch.plan import call_by_plan
 from mortice._dispatch.state import GLOBAL, adjust
 from mortice._types.promotion import NUMBERS
 
@@ -262,12 +263,12 @@ def Tensor_addcdiv_(self, tensor1, tensor2, *, value=1, **kwargs):
 _m_addcdiv_.public = Tensor_addcdiv_
 _p_where = Packet("where")
 def where(*args, **kwargs):
-    return slow(_p_where, args, (), (), kwargs)
+    return call_by_plan(_p_where, args, kwargs)
 
 _p_where.public = where
 _m_where = Packet("where", True)
 def Tensor_where(self, *args, **kwargs):
-    return slow(_m_where, (self, *args), (), (), kwargs)
+    return call_by_plan(_m_where, (self, *args), kwargs)
 
 _m_where.public = Tensor_where
 _t_clamp_Tensor = table('clamp.Tensor')
