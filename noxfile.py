@@ -235,7 +235,9 @@ def test(session: nox.Session) -> None:
     install(session, *all_packages(), *TEST)
     for name in examples():
         wheel(session, name)
-    environ = {"MORTICE_WHEELHOUSE": str(WHEELHOUSE)}
+    # One BLAS thread per worker: OpenBLAS's threads spin, and on shared cores they are 10 to 100
+    # times slower than one.
+    environ = {"MORTICE_WHEELHOUSE": str(WHEELHOUSE), "OPENBLAS_NUM_THREADS": "1"}
     if session.posargs:
         session.run("pytest", *session.posargs, env=environ)
         return
