@@ -10,7 +10,7 @@ reader use more than about 1 GiB or a second. Raise one where it is needed::
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 
 from mortice._base.errors import nearest
@@ -89,7 +89,7 @@ def current() -> Limits:
 
 
 @contextmanager
-def limits(**values: int) -> Iterator[Limits]:
+def limits(**values: int) -> Generator[Limits, None, None]:
     """Limits for all loads of this thread inside the block. Names are those of `BOUNDS`."""
     before = getattr(_local, "limits", None)
     _local.limits = current().with_(values)

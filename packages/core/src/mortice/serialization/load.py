@@ -152,7 +152,7 @@ class StorageReader:
         buffer = self._mapped(ref) if self._mapping is not None else None
         if buffer is None:
             buffer = np.empty(ref.nbytes, np.uint8)
-            self._checkpoint.read_storage(ref, memoryview(buffer), self._verify)
+            self._checkpoint.read_storage(ref, buffer.data, self._verify)
         if self._swap and ref.unit > 1:
             # Into a copy where the memory may be the file's.
             inplace = self._mapping is None
@@ -183,7 +183,7 @@ class StorageReader:
             return None
         buffer = np.frombuffer(self._mapping, np.uint8, ref.nbytes, at)
         if self._verify:
-            self._checkpoint.verify_mapped(ref, memoryview(buffer))
+            self._checkpoint.verify_mapped(ref, buffer.data)
         return buffer
 
 

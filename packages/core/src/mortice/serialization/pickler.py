@@ -344,7 +344,8 @@ class Pickler:
         if isinstance(reduced, str):
             self._global(Name(type(obj).__module__, reduced))
             return
-        func, args, state, items, pairs = (*reduced, None, None, None)[:5]
+        func, args = reduced[:2]
+        state, items, pairs = (*reduced[2:], None, None, None)[:3]
         self._save_call(func, args)
         if id(obj) in self._memo:  # its arguments contained it
             raise InvalidState(

@@ -7,7 +7,7 @@ way to fill a buffer with the bytes of one.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any
 
@@ -95,7 +95,7 @@ class Checkpoint:
         return self.refuse(problem, fix, record="data.pkl", offset=offset)
 
     @contextmanager
-    def bounded_recursion(self) -> Iterator[None]:
+    def bounded_recursion(self) -> Generator[None, None, None]:
         """Turns a walk that is too deep for this interpreter into the error about depth."""
         try:
             yield

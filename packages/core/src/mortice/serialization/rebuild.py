@@ -429,12 +429,15 @@ def _bytes(u: Unpickler, args: tuple[Any, ...]) -> bytes:
 
 def _bytearray(u: Unpickler, args: tuple[Any, ...]) -> bytearray:
     _count(u, "bytearray", args, 0, 2)
-    if len(args) == 2 and type(args[0]) is str and args[1] == "latin-1":
-        args = (_encode(u, (args[0], "latin1")),)
-    if args and type(args[0]) is not bytes:
-        raise u.refuse(f"a bytearray made from {describe(args[0])}, not from bytes")
-    u.charge(len(args[0]) if args else 0)
-    return bytearray(args[0]) if args else bytearray()
+    if not args:
+        return bytearray()
+    content: Any = args[0]
+    if len(args) == 2 and args[1] == "latin-1":  # as Python 2 pickled them
+        content = _encode(u, (content, "latin1"))
+    if type(content) is not bytes:
+        raise u.refuse(f"a bytearray made from {describe(content)}, not from bytes")
+    u.charge(len(content))
+    return bytearray(content)
 
 
 def _complex(u: Unpickler, args: tuple[Any, ...]) -> complex:

@@ -103,6 +103,6 @@ class _Content:
             if skip:
                 writer.add_hole(name, storage.nbytes())
             else:
-                writer.add(name, memoryview(host_buffer(storage)))
+                writer.add(name, host_buffer(storage).data)
         writer.add("version", _VERSION)
         writer.finish()

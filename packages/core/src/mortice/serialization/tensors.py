@@ -23,7 +23,7 @@ from mortice._types.layout import Layout
 from mortice._types.shapes import Size
 from mortice.errors import CheckpointError, DeviceError, InvalidState, InvalidValue
 from mortice.serialization import formats
-from mortice.serialization.opaque import NestedTensor, QuantizedTensor, SparseTensor, StorageOnly
+from mortice.serialization.opaque import NestedTensor, QuantizedTensor, SparseTensor
 from mortice.serialization.specs import (
     Constant,
     DeviceSpec,
@@ -143,7 +143,7 @@ class TensorFactory:
         return made
 
     def parameter(self, data: Any, requires_grad: bool) -> Any:
-        if isinstance(data, StorageOnly):
+        if isinstance(data, (SparseTensor, QuantizedTensor)):
             data.requires_grad = requires_grad
             return data
         if self._parameter is False:

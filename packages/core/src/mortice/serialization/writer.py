@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import Any
 
 from mortice.errors import InvalidState, InvalidValue
@@ -188,7 +188,7 @@ class ZipWriter:
 
 
 @contextlib.contextmanager
-def replacing(path: str, durable: bool = False) -> Iterator[Any]:
+def replacing(path: str, durable: bool = False) -> Generator[Any, None, None]:
     """A file to write that becomes ``path`` only when the block ends well.
 
     Until then it has another name in the same folder, so whoever is killed leaves the old file or
