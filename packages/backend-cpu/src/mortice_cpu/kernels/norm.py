@@ -42,7 +42,7 @@ def native_layer_norm(
 ) -> Any:
     shape = input._a.shape
     axis = len(shape) - len(normalized_shape)
-    if axis < 0 or tuple(shape[axis:]) != tuple(normalized_shape):
+    if axis < 0 or not normalized_shape or tuple(shape[axis:]) != tuple(normalized_shape):
         raise TypeError("native_layer_norm")
     rows = prod(shape[:axis])
     x = np.ascontiguousarray(widen(input._a)).reshape(rows, prod(normalized_shape))
@@ -78,10 +78,11 @@ def native_layer_norm_backward(
 ) -> Any:  # fmt: skip
     shape = input._a.shape
     n = prod(normalized_shape)
-    x = widen(input._a).reshape(-1, n)
-    dy = widen(grad_out._a).reshape(-1, n)
-    r = widen(rstd._a).reshape(-1, 1)
-    x_hat = (x - widen(mean._a).reshape(-1, 1)) * r
+    rows = prod(shape[: len(shape) - len(normalized_shape)])
+    x = widen(input._a).reshape(rows, n)
+    dy = widen(grad_out._a).reshape(rows, n)
+    r = widen(rstd._a).reshape(rows, 1)
+    x_hat = (x - widen(mean._a).reshape(rows, 1)) * r
     found: list[Any] = [None, None, None]
     if output_mask[1]:
         found[1] = np.einsum("ij,ij->j", dy, x_hat).reshape(normalized_shape)
@@ -105,7 +106,7 @@ def native_group_norm(
     if group <= 0 or c % group:
         raise TypeError("native_group_norm")
     shape = input._a.shape
-    x = np.ascontiguousarray(widen(input._a)).reshape(n * group, -1)
+    x = np.ascontiguousarray(widen(input._a)).reshape(n * group, c // group * hw)
     out = np.empty(x.shape, x.dtype)
     mean, rstd = normalise_rows(x, eps, out)
     channels = out.reshape(n, c, hw)
@@ -125,7 +126,7 @@ def native_group_norm_backward(
     grad_out: Any, input: Any, mean: Any, rstd: Any, weight: Any, n: int, c: int, hw: int,  # noqa: A002
     group: int, output_mask: Any,
 ) -> Any:  # fmt: skip
-    x = widen(input._a).reshape(n, group, -1)
+    x = widen(input._a).reshape(n, group, c // group * hw)
     dy = widen(grad_out._a).reshape(n, c, hw)
     r = widen(rstd._a).reshape(n, group, 1)
     x_hat = (x - widen(mean._a).reshape(n, group, 1)) * r
@@ -136,7 +137,7 @@ def native_group_norm_backward(
         found[2] = dy.sum(axis=(0, 2))
     if output_mask[0]:
         g = dy if weight is None else dy * widen(weight._a).reshape(1, c, 1)
-        found[0] = _row_input_grad(g.reshape(n, group, -1), x_hat, r).reshape(input._a.shape)
+        found[0] = _row_input_grad(g.reshape(x.shape), x_hat, r).reshape(input._a.shape)
     return _wrapped(found, input)
 
 
@@ -170,7 +171,7 @@ def _moments(x: Array) -> tuple[Array, Array]:
     mean = x.mean(axis=axes)
     centred = x - _column(mean, x.ndim)
     count = x.size // max(1, x.shape[1])
-    flat = centred.reshape(x.shape[0], x.shape[1], -1)
+    flat = centred.reshape(x.shape[0], x.shape[1], prod(x.shape[2:]))
     return mean, np.einsum("ncp,ncp->c", flat, flat) / max(1, count)
 
 
@@ -185,7 +186,7 @@ def _train(input: Any, weight: Any, bias: Any, mean: Any, var: Any, momentum: fl
         mean._a[...] = (1 - momentum) * mean._a + momentum * mu
         unbiased = variance * (count / max(1, count - 1))
         var._a[...] = (1 - momentum) * var._a + momentum * unbiased
-    stats = _stats_dtype(input)
+    stats = _stats_dtype(input, weight, bias, mean, var)
     return (
         wrap(narrow(out, input._a.dtype), input._t),
         wrap(narrow(mu, stats.numpy), stats),
@@ -193,12 +194,9 @@ def _train(input: Any, weight: Any, bias: Any, mean: Any, var: Any, momentum: fl
     )
 
 
-def _stats_dtype(input: Any) -> Any:  # noqa: A002
-    if input._t.itemsize > 2:
-        return input._t
-    from mortice import float32
-
-    return float32
+def _stats_dtype(input: Any, *parameters: Any) -> Any:  # noqa: A002
+    """The dtype of the parameters: float32 ones may go with a half input."""
+    return next((p._t for p in parameters if p is not None), input._t)
 
 
 def batch_norm_legit(
@@ -224,7 +222,7 @@ def no_training(
     x = widen(input._a)
     rstd = 1 / np.sqrt(widen(var._a) + x.dtype.type(eps))
     scale, shift = _affine(widen(mean._a), rstd, weight, bias)
-    stats = _stats_dtype(input)
+    stats = _stats_dtype(input, weight, bias, mean, var)
     empty = np.empty(0, stats.numpy)
     return (
         wrap(narrow(_apply(x, scale, shift), input._a.dtype), input._t),
@@ -244,7 +242,7 @@ def native_batch_norm_backward(
         mu, rstd = widen(mean._a), 1 / np.sqrt(widen(var._a) + x.dtype.type(eps))
     x_hat = x - _column(mu, x.ndim)
     x_hat *= _column(rstd, x.ndim)
-    rows = (x.shape[0], x.shape[1], -1)
+    rows = (x.shape[0], x.shape[1], prod(x.shape[2:]))
     total = dy.sum(axis=_axes(x.ndim))
     along = np.einsum("ncp,ncp->c", dy.reshape(rows), x_hat.reshape(rows))
     found: list[Any] = [None, None, None]

@@ -372,6 +372,11 @@ def _scaled(a: Array, mask: Array, scale: float) -> Array:
 
 
 def native_dropout_backward(grad_output: Any, mask: Any, scale: float) -> Any:
+    if not grad_output._t.differentiable:
+        from mortice import get_default_dtype
+
+        dtype = get_default_dtype()
+        return wrap(_scaled(grad_output._a.astype(dtype.numpy), mask._a, scale), dtype)
     return wrap(_scaled(grad_output._a, mask._a, scale), grad_output._t)
 
 

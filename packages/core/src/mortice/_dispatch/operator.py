@@ -115,7 +115,13 @@ class Operator:
         kernel = self.table.get(keys)
         if kernel is None:
             kernel = self.resolve(keys)
-        return kernel(*args)
+        try:
+            return kernel(*args)
+        except Exception as error:
+            from mortice._dispatch.call import diagnose
+
+            diagnose(self, error, args)
+            raise
 
     def keys_of(self, args: Any) -> int:
         """The key set of a call: the union over its tensors, adjusted for this thread."""

@@ -103,9 +103,9 @@ def group_norm(input, num_groups, weight=None, bias=None, eps=1e-05, cudnn_enabl
 _p_group_norm.public = group_norm
 _t_native_batch_norm = table('native_batch_norm')
 _p_native_batch_norm = Packet("native_batch_norm")
-def native_batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps, **kwargs):
-    if kwargs:
-        return slow(_p_native_batch_norm, (input, weight, bias, running_mean, running_var, training, momentum, eps,), (), (), kwargs)
+def native_batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps, *, out=None, **kwargs):
+    if kwargs or out is not None:
+        return slow(_p_native_batch_norm, (input, weight, bias, running_mean, running_var, training, momentum, eps,), (), (('out', out, None), ), kwargs)
     try:
         keys = input._k
         if weight is not None: keys |= weight._k
@@ -118,7 +118,7 @@ def native_batch_norm(input, weight, bias, running_mean, running_var, training, 
     except (AttributeError, KeyError, TypeError):
         kernel = None
     if kernel is None:
-        return slow(_p_native_batch_norm, (input, weight, bias, running_mean, running_var, training, momentum, eps,), (), (), kwargs)
+        return slow(_p_native_batch_norm, (input, weight, bias, running_mean, running_var, training, momentum, eps,), (), (('out', out, None), ), kwargs)
     try:
         return kernel(input, weight, bias, running_mean, running_var, training, momentum, eps)
     except Exception as error:

@@ -14,12 +14,12 @@ from mortice._ops.norm import *
 _new = object.__new__
 
 def _backward_of_native_layer_norm(node, grads):
-    input, normalized_shape, weight, bias, result1, result2, = unpack(node)
+    input, normalized_shape, weight, bias, eps, result1, result2, = unpack(node)
     edges = node.edges
     grad = grads[0]
     out = []
     needs = (edges[0] is not None, edges[1] is not None, edges[2] is not None)
-    out.extend(layer_norm_grad(needs, grad, input, normalized_shape, result1, result2, weight, bias) if any(needs) else (None,) * 3)
+    out.extend(layer_norm_grad(needs, grad, input, normalized_shape, result1, result2, weight, bias, eps) if any(needs) else (None,) * 3)
     return out
 
 def native_layer_norm(next, op):
@@ -30,8 +30,8 @@ def native_layer_norm(next, op):
         node = _new(Node)
         node.info = info
         node.edges = edges
-        node.saved = (save(input), normalized_shape, save_value(weight), save_value(bias),)
-        attach_many(node, result)
+        node.saved = (save(input), normalized_shape, save_value(weight), save_value(bias), eps,)
+        attach_many(node, (result[0], None, None,))
         node.saved += (save_result(result[1]), save_result(result[2]),)
         return result
     return autograd
@@ -42,7 +42,7 @@ def _backward_of_native_group_norm(node, grads):
     grad = grads[0]
     out = []
     needs = (edges[0] is not None, edges[1] is not None, edges[2] is not None)
-    out.extend(group_norm_grad(needs, grad, input, result1, result2, weight, N, C, HxW, group) if any(needs) else (None,) * 3)
+    out.extend(group_norm_grad(needs, grads, input, result1, result2, weight, N, C, HxW, group) if any(needs) else (None,) * 3)
     return out
 
 def native_group_norm(next, op):
@@ -79,7 +79,7 @@ def _native_batch_norm_legit(next, op):
         node.info = info
         node.edges = edges
         node.saved = (save(input), save_value(weight), save(running_mean), save(running_var), training, eps,)
-        attach_many(node, result)
+        attach_many(node, (result[0], None, None,))
         node.saved += (save_result(result[1]), save_result(result[2]),)
         return result
     return autograd
@@ -102,7 +102,7 @@ def _native_batch_norm_legit_no_stats(next, op):
         node.info = info
         node.edges = edges
         node.saved = (save(input), save_value(weight), training, eps,)
-        attach_many(node, result)
+        attach_many(node, (result[0], None, None,))
         node.saved += (save_result(result[1]), save_result(result[2]),)
         return result
     return autograd
@@ -127,7 +127,7 @@ def _native_batch_norm_legit_no_training(next, op):
         node.info = info
         node.edges = edges
         node.saved = (save(input), save_value(weight), save(running_mean), save(running_var), eps,)
-        attach_many(node, result)
+        attach_many(node, (result[0], None, None,))
         node.saved += (save_result(result[1]), save_result(result[2]),)
         return result
     return autograd

@@ -13,7 +13,6 @@ from typing import Any
 from mortice._base.errors import InvalidValue, ShapeError
 from mortice._dispatch.state import THREAD
 from mortice._ops.formulas import call
-from mortice._types import dtypes
 from mortice._types.shapes import numel
 
 
@@ -88,7 +87,7 @@ def layer_norm(
 
 def layer_norm_grad(
     needs: Sequence[bool], grad: Any, input: Any, normalized_shape: Any, mean: Any, rstd: Any,  # noqa: A002
-    weight: Any, bias: Any,
+    weight: Any, bias: Any, eps: float,
 ) -> Any:  # fmt: skip
     if grad is None:
         return None, None, None
@@ -100,7 +99,9 @@ def layer_norm_grad(
     n = len(input._a.shape)
     axis = n - len(normalized_shape)
     inner, outer = tuple(range(axis, n)), tuple(range(axis))
-    x_hat = (input - mean) * rstd
+    # The saved statistics are constants: to be differentiated again they are computed again.
+    rstd = (_variance(input, inner) + eps).rsqrt()
+    x_hat = (input - _mean(input, inner)) * rstd
     g = grad if weight is None else grad * weight
     return (
         _input_grad(g, x_hat, rstd, inner) if needs[0] else None,
@@ -128,7 +129,7 @@ def native_group_norm(
 
 def _check_groups(channels: int, group: int) -> None:
     if group <= 0:
-        raise InvalidValue(f"Expected num groups to be greater than 0, got {group}")
+        raise ShapeError(f"Expected num groups to be greater than 0, got {group}")
     if channels % group:
         raise ShapeError(
             "Expected number of channels in input to be divisible by num_groups, but got "
@@ -158,12 +159,13 @@ def group_norm(
 
 
 def group_norm_grad(
-    needs: Sequence[bool], grad: Any, input: Any, mean: Any, rstd: Any, weight: Any, n: int, c: int,  # noqa: A002
+    needs: Sequence[bool], grads: Sequence[Any], input: Any, mean: Any, rstd: Any, weight: Any, n: int, c: int,  # noqa: A002
     hw: int, group: int,
 ) -> Any:  # fmt: skip
+    grad, grad_mean, grad_rstd = grads
     if grad is None:
-        return None, None, None
-    if not THREAD.grad_enabled:
+        grad = call("zeros_like", input, None, None, None, None, None)
+    if not THREAD.grad_enabled and grad_mean is None and grad_rstd is None:
         return call(
             "native_group_norm_backward", grad.contiguous(), input, mean, rstd, weight, n, c, hw,
             group, tuple(needs),
@@ -173,7 +175,13 @@ def group_norm_grad(
     x_hat = (input.reshape(rows) - mean.reshape((n, group, 1, 1))) * rstd.reshape((n, group, 1, 1))
     dy = grad.reshape(rows)
     g = dy if weight is None else dy * weight.reshape((1, group, c // group, 1))
-    dx = _input_grad(g, x_hat, rstd.reshape((n, group, 1, 1)), (2, 3))
+    column = rstd.reshape((n, group, 1, 1))
+    dx = _input_grad(g, x_hat, column, (2, 3))
+    count = max(1, c // group * hw)
+    if grad_mean is not None:
+        dx = dx + grad_mean.reshape((n, group, 1, 1)) / count
+    if grad_rstd is not None:  # d rstd / d x = -rstd^2 * x_hat / count
+        dx = dx - grad_rstd.reshape((n, group, 1, 1)) * column * column * x_hat / count
     return (
         dx.reshape(shape) if needs[0] else None,
         _sum(dy * x_hat, (0, 3)).reshape((c,)) if needs[1] else None,
@@ -184,21 +192,22 @@ def group_norm_grad(
 # -- batch norm ------------------------------------------------------------------------------------
 
 
-def _batch_specs(input: Any, weight: Any, training: bool) -> Any:  # noqa: A002
+def _batch_specs(input: Any, parameters: Sequence[Any], training: bool) -> Any:  # noqa: A002
+    """Statistics have the parameters' dtype: float32 ones may go with a half input."""
     shape = tuple(input._a.shape)
     if len(shape) < 2:
         raise ShapeError(
             f"batch_norm: expected at least 2 dimensions (N, C, ...), got shape {list(shape)}"
         )
     c = shape[1] if training else 0
-    stats = dtypes.float32 if input._t.itemsize == 2 else input._t
+    stats = next((p._t for p in parameters if p is not None), input._t)
     return [(shape, input._t), ((c,), stats), ((c,), stats)]
 
 
 def batch_norm_legit(
     input: Any, weight: Any, bias: Any, mean: Any, var: Any, training: bool, m: float, eps: float  # noqa: A002
 ) -> Any:
-    specs = _batch_specs(input, weight, training)
+    specs = _batch_specs(input, (weight, bias, mean, var), training)
     _check_channels(input, running_mean=mean, running_var=var, weight=weight, bias=bias)
     return specs
 
@@ -214,13 +223,13 @@ def batch_norm_no_stats(
     input: Any, weight: Any, bias: Any, training: bool, momentum: float, eps: float  # noqa: A002
 ) -> Any:
     _check_channels(input, weight=weight, bias=bias)
-    return _batch_specs(input, weight, True)
+    return _batch_specs(input, (weight, bias), True)
 
 
 def batch_norm_no_training(
     input: Any, weight: Any, bias: Any, mean: Any, var: Any, momentum: float, eps: float  # noqa: A002
 ) -> Any:
-    specs = _batch_specs(input, weight, False)
+    specs = _batch_specs(input, (weight, bias, mean, var), False)
     _check_channels(input, running_mean=mean, running_var=var, weight=weight, bias=bias)
     return specs
 
@@ -259,6 +268,11 @@ def batch_norm(
     input: Any, weight: Any, bias: Any, mean: Any, var: Any, training: bool, momentum: float,  # noqa: A002
     eps: float, cudnn: bool,
 ) -> Any:  # fmt: skip
+    if not input.numel():
+        out = input.clone()
+        if weight is not None and weight.numel():
+            out = out * weight[0]
+        return out if bias is None or not bias.numel() else out + bias[0]
     return native_batch_norm(input, weight, bias, mean, var, training, momentum, eps)[0]
 
 
@@ -277,9 +291,6 @@ def batch_norm_grad(
     dims = (0, *range(2, n))
     column = (1, input._a.shape[1], *(1,) * (n - 2))
     if train:
-        mu = save_mean.reshape(column)
-        rstd = save_invstd.reshape(column)
-        # The saved statistics are constants here; their dependence on the input is in _input_grad.
         mu, rstd = _mean(input, dims), (_variance(input, dims) + eps).rsqrt()
     else:
         mu, rstd = mean.reshape(column), (var.reshape(column) + eps).rsqrt()

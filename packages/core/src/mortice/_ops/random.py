@@ -374,6 +374,11 @@ def native_dropout_grad(grad: Any, mask: Any, p: float, train: bool | None) -> A
     return call("native_dropout_backward", grad, mask, scale)
 
 
+def dropout_backward(grad_output: Any, mask: Any, scale: float) -> Any:
+    dtype = grad_output._t if grad_output._t.differentiable else dtypes.default.dtype
+    return tuple(grad_output._a.shape), dtype
+
+
 def native_dropout_backward(grad_output: Any, mask: Any, scale: float) -> Any:
     return grad_output * mask * scale
 

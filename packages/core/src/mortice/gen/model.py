@@ -11,6 +11,7 @@ A stanza declares one functional operator and may ask for its in-place and ``out
       grad:                          # formulas; `none` for operators without gradient
         self: mul_conj(grad, other)
         other: mul_conj(grad, self)
+      nondifferentiable: [1]         # outputs that never require grad, by number
 
 Instead of kernels a stanza may name ``body`` (composite of public operators, differentiable
 through them), ``decomposition`` (used below autograd where a device has no kernel) or ``view``
@@ -29,7 +30,7 @@ from mortice._dispatch.schema import Argument, FunctionSchema, Return, Type, par
 STANZA_KEYS = frozenset(
     (
         "func", "variants", "inplace", "out", "shape", "tags", "grad", "body", "decomposition",
-        "view", "python_name", "numbers", "doc", "inverse", "save",
+        "view", "python_name", "numbers", "doc", "inverse", "save", "nondifferentiable",
     )
 )  # fmt: skip
 
@@ -38,7 +39,8 @@ class Stanza:
     """One declaration: the parsed schema and the stanza's other fields."""
 
     __slots__ = (
-        "body", "decomposition", "doc", "family", "grad", "inplace", "inverse", "numbers", "out",
+        "body", "decomposition", "doc", "family", "grad", "inplace", "inverse", "nondifferentiable",
+        "numbers", "out",
         "schema", "shape", "tags", "variants", "view",
     )  # fmt: skip
 
@@ -63,6 +65,7 @@ class Stanza:
         self.numbers: bool = bool(fields.get("numbers", False))
         self.doc: str = fields.get("doc", "")
         self.inverse: str = fields.get("inverse", "")
+        self.nondifferentiable: tuple[int, ...] = tuple(fields.get("nondifferentiable", ()))
         self._check(where)
 
     def _check(self, where: str) -> None:
