@@ -23,6 +23,7 @@ from mortice._ops import shape_functions as _shape_functions
 from mortice._ops import view_functions as _view_functions
 from mortice._plugins.modules import install as _install_finder
 from mortice._tensor import convert as _convert
+from mortice._tensor import copying as _copying
 from mortice._tensor import host as _host
 from mortice._tensor import indexing as _indexing
 from mortice._tensor import runtime as _runtime
@@ -60,6 +61,7 @@ def _install() -> None:
         names.update(module.FUNCTIONS)
         _attach(module.METHODS)
     _attach(_convert.METHODS)
+    _attach(_copying.METHODS)
     _attach(_subclass.METHODS)
     _attach(_indexing.METHODS)
     _install_finder()
@@ -73,6 +75,8 @@ _LAZY = {
     "load": "mortice.serialization",
     "list_backends": "mortice._plugins.report",
     "Generator": "mortice._tensor.generator",
+    "from_dlpack": "mortice._tensor.dlpack",
+    "to_dlpack": "mortice._tensor.dlpack",
     "manual_seed": "mortice.random",
     "seed": "mortice.random",
     "initial_seed": "mortice.random",
@@ -85,8 +89,8 @@ _LAZY = {
 }
 _LAZY_MODULES = frozenset(
     (
-        "autograd", "backend", "compiler", "config", "distributed", "errors", "library", "ops", "overrides", "plugins",
-        "serialization", "random", "utils",
+        "autograd", "backend", "compiler", "config", "distributed", "errors", "library", "multiprocessing",
+        "ops", "overrides", "plugins", "serialization", "random", "utils",
     )
 )  # fmt: skip
 

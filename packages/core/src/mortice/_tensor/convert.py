@@ -168,7 +168,69 @@ def _caster(name: str) -> Any:
     return cast
 
 
+def dlpack(self: Tensor, **options: Any) -> Any:
+    """A DLPack capsule over the tensor's memory; see the array API's ``__dlpack__``."""
+    from mortice._tensor.dlpack import export
+
+    return export(self, **options)
+
+
+def dlpack_device(self: Tensor) -> tuple[int, int]:
+    """(device type, index) as DLPack numbers them."""
+    from mortice._tensor.dlpack import device_of
+
+    return device_of(self)
+
+
+def share_memory_(self: Tensor) -> Tensor:
+    """Move the storage into memory that forked and spawned workers see too."""
+    from mortice._tensor.sharing import share
+
+    share(self.untyped_storage())
+    return self
+
+
+def is_shared(self: Tensor) -> bool:
+    """Whether the storage is in shared memory."""
+    from mortice._tensor.sharing import shared_fd
+
+    return self.device is not CPU or shared_fd(self.untyped_storage()) is not None
+
+
+def apply_(self: Tensor, callable: Any) -> Tensor:  # noqa: A002
+    """Replace each element by ``callable`` of it; slow, on the host, without gradients."""
+    return _elementwise(self, callable, ())
+
+
+def map_(self: Tensor, tensor: Tensor, callable: Any) -> Tensor:  # noqa: A002
+    """Replace each element by ``callable(element, element of tensor)``."""
+    return _elementwise(self, callable, (tensor,))
+
+
+def _elementwise(self: Tensor, function: Any, others: Any) -> Tensor:
+    if type(self._a) is not np.ndarray:
+        raise DeviceError(f"apply_() and map_() work on the host, not on {self.device}.")
+    if self.requires_grad:
+        raise AutogradError(
+            "Can't call apply_() on Variable that requires grad. Use var.detach().apply_()"
+        )
+    inputs = [np.broadcast_to(x._a, self._a.shape).reshape(-1).tolist() for x in (self, *others)]
+    values = np.array([function(*row) for row in zip(*inputs)]).reshape(self._a.shape)
+    with np.errstate(all="ignore"):
+        self._a[...] = values.astype(self._a.dtype)
+    from mortice._tensor.rows import bump
+
+    bump(self)
+    return self
+
+
 METHODS: dict[str, Any] = {
+    "__dlpack__": dlpack,
+    "__dlpack_device__": dlpack_device,
+    "share_memory_": share_memory_,
+    "is_shared": is_shared,
+    "apply_": apply_,
+    "map_": map_,
     "numpy": numpy,
     "__array__": array_protocol,
     "tolist": tolist,
