@@ -457,3 +457,11 @@ def test_broken_listener_hurts_only_itself(site: Any) -> None:
     assert "Device" in said
     assert "its own module gone is not there" in said
     assert "no listener 'missing' is installed" in said
+
+
+def test_listing_looks_at_the_path_once(site: Any) -> None:
+    for number in range(5):
+        site.device(f"d{number}")
+    said = site.cli("list-backends", "--kind", "device", MORTICE_LOGS="plugins=debug")
+    # for the list, damaged metadata, and names in policy; not for each row
+    assert said.count(f"scanning {site.path}\n") <= 3

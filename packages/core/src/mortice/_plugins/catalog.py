@@ -34,10 +34,20 @@ def entries(group: Group | None = None, *, refresh: bool = False) -> list[Entry]
 
 def candidates(group: Group, name: str, *, refresh: bool = False) -> list[Entry]:
     """The entries called ``name``; one registered in the process stands before all others."""
-    registered = _registered.get((group.name, name))
-    if registered is not None:
-        return [registered]
+    mine = _registered.get((group.name, name))
+    if mine is not None:
+        return [mine]
     return [entry for entry in entries(group, refresh=refresh) if entry.name == name]
+
+
+def by_name(listed: list[Entry]) -> dict[tuple[str, str], list[Entry]]:
+    """What ``candidates`` gives for each group and name in a list of entries."""
+    result: dict[tuple[str, str], list[Entry]] = {}
+    for entry in listed:
+        result.setdefault((entry.group.name, entry.name), []).append(entry)
+    return {
+        key: [_registered[key]] if key in _registered else found for key, found in result.items()
+    }
 
 
 def registered(group: Group) -> list[str]:

@@ -42,22 +42,28 @@ def list_backends(
     """
     group = None if kind is None else group_of(kind)
     entries = catalog.entries(group, refresh=refresh)
+    rivals = catalog.by_name(entries)
     if not all:
         entries = [entry for entry in entries if not set(entry.tags) & set(HIDDEN_TAGS)]
     if refresh:
         for entry in entries:
             probe.forget(entry)
-    return [row(entry, standing(entry, load=load)) for entry in entries]
+    return [
+        row(entry, standing(entry, rivals[entry.group.name, entry.name], load=load))
+        for entry in entries
+    ]
 
 
 def names(group: str, exclude_tags: Iterable[str] = HIDDEN_TAGS) -> list[str]:
     """The names of a group that can be used as far as metadata tells, sorted."""
     excluded = set(exclude_tags)
+    found = catalog.by_name(catalog.entries(group_of(group)))
     return sorted(
         {
             entry.name
-            for entry in catalog.entries(group_of(group))
-            if not excluded & set(entry.tags) and standing(entry).usable
+            for rivals in found.values()
+            for entry in rivals
+            if not excluded & set(entry.tags) and resolution.status(entry, rivals).usable
         }
     )
 
@@ -82,9 +88,12 @@ def row(entry: Entry, status: Status) -> Backend:
     )
 
 
-def standing(entry: Entry, *, load: bool = False) -> Status:
-    """The entry's state, with what a probe once found; ``load`` probes now."""
-    status = resolution.status(entry, manager.rivals(entry))
+def standing(entry: Entry, rivals: list[Entry], *, load: bool = False) -> Status:
+    """The entry's state, with what a probe once found; ``load`` probes now.
+
+    ``rivals`` are all entries of its name, itself among them.
+    """
+    status = resolution.status(entry, rivals)
     if status.state != "not loaded":
         return status
     if load:
@@ -116,7 +125,7 @@ def state(group: Group, name: str) -> Status:
     if not found:
         return Status("not found", str(resolution.not_found(group, name)))
     entry = chosen or found[0]
-    return standing(entry) if statuses[entry].usable else statuses[entry]
+    return standing(entry, found) if statuses[entry].usable else statuses[entry]
 
 
 def options(group: Group, name: str, given: dict[str, Any]) -> dict[str, Any]:
@@ -173,7 +182,7 @@ def _decisions(group: Group, name: str) -> list[Decision]:
     return [
         Decision(
             entry,
-            standing(entry) if statuses[entry].usable else statuses[entry],
+            standing(entry, found) if statuses[entry].usable else statuses[entry],
             entry is chosen,
             _steps(entry, found),
         )

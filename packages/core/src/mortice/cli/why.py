@@ -20,13 +20,15 @@ if TYPE_CHECKING:
 @click.option("--load", is_flag=True, help="Try to load it, in a child process.")
 def command(name: str, json_: bool, load: bool) -> None:
     """Print what every check said; exit 1 if it cannot be used, 2 if nobody provides it."""
-    from mortice._plugins import report
+    from mortice._plugins import manager, report
 
     decisions = report.why(name)
     if not decisions:
         raise PluginNotFound(_unknown(name))
     if load:
-        probed = [report.standing(one.entry, load=True) for one in decisions]
+        probed = [
+            report.standing(one.entry, manager.rivals(one.entry), load=True) for one in decisions
+        ]
         decisions = [one._replace(status=status) for one, status in zip(decisions, probed)]
     if json_:
         output.as_json(
