@@ -806,9 +806,9 @@ def Tensor_op_matmul(self, other, **kwargs):
 
 _t_linear = table('linear')
 _p_linear = Packet("linear")
-def linear(input, weight, bias=None, **kwargs):
-    if kwargs:
-        return slow(_p_linear, (input, weight, bias,), (None, ), (), kwargs)
+def linear(input, weight, bias=None, *, out=None, **kwargs):
+    if kwargs or out is not None:
+        return slow(_p_linear, (input, weight, bias,), (None, ), (('out', out, None), ), kwargs)
     try:
         keys = input._k | weight._k
         if bias is not None: keys |= bias._k
@@ -818,7 +818,7 @@ def linear(input, weight, bias=None, **kwargs):
     except (AttributeError, KeyError, TypeError):
         kernel = None
     if kernel is None:
-        return slow(_p_linear, (input, weight, bias,), (None, ), (), kwargs)
+        return slow(_p_linear, (input, weight, bias,), (None, ), (('out', out, None), ), kwargs)
     try:
         return kernel(input, weight, bias)
     except Exception as error:

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import mortice
 from mortice import Tensor
-from mortice.errors import InvalidValue
+from mortice.errors import InvalidValue, ShapeError
 from mortice_nn import operators as op
+
+
+def _apply(name: str, input: Tensor, *args: Any, inplace: bool = False, out: Any = None) -> Tensor:
+    """Operator ``name``, its in-place form, or its form that fills ``out``."""
+    if inplace:
+        return getattr(op, name + "_")(input, *args)
+    function = getattr(op, name)
+    return function(input, *args) if out is None else function(input, *args, out=out)
 
 
 def relu(input: Tensor, inplace: bool = False) -> Tensor:
@@ -20,9 +30,7 @@ def relu_(input: Tensor) -> Tensor:
 
 def threshold(input: Tensor, threshold: float, value: float, inplace: bool = False) -> Tensor:
     """x where x > threshold, else value."""
-    x = _own(input, inplace)
-    result = mortice.where(x > threshold, x, value)
-    return input.copy_(result) if inplace else result
+    return _apply("threshold", input, threshold, value, inplace=inplace)
 
 
 def hardtanh(
@@ -31,57 +39,37 @@ def hardtanh(
     """x clamped to [min_val, max_val]; min_val must not exceed max_val."""
     if min_val > max_val:
         raise InvalidValue(f"hardtanh: min_val {min_val} cannot be greater than max_val {max_val}")
-    if not inplace:
-        return op.hardtanh(input, min_val, max_val)
-    return input.copy_(op.hardtanh(_own(input, True), min_val, max_val))
+    return _apply("hardtanh", input, min_val, max_val, inplace=inplace)
 
 
 def relu6(input: Tensor, inplace: bool = False) -> Tensor:
     """x clamped to [0, 6]."""
-    return hardtanh(input, 0.0, 6.0, inplace)
+    return _apply("relu6", input, inplace=inplace)
 
 
 def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """x where x > 0, else alpha * (exp(x) - 1)."""
-    if not inplace:
-        return op.elu(input, alpha)
-    return input.copy_(op.elu(_own(input, True), alpha))
+    return _apply("elu", input, alpha, inplace=inplace)
 
 
 def selu(input: Tensor, inplace: bool = False) -> Tensor:
     """Self-normalising ELU; constants of Klambauer et al. 2017."""
-    alpha, scale = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
-    if not inplace:
-        return op.elu(input, alpha, scale)
-    return input.copy_(op.elu(_own(input, True), alpha, scale))
+    return _apply("selu", input, inplace=inplace)
 
 
 def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """max(0, x) + min(0, alpha * (exp(x / alpha) - 1)); alpha must not be 0."""
-    if alpha == 0:
-        raise InvalidValue("celu: alpha cannot be 0")
-    if not inplace:
-        return op.elu(input, alpha, 1.0, 1.0 / alpha)
-    return input.copy_(op.elu(_own(input, True), alpha, 1.0, 1.0 / alpha))
+    return _apply("celu", input, alpha, inplace=inplace)
 
 
 def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
     """x where x > 0, else negative_slope * x."""
-    if not inplace:
-        return op.leaky_relu(input, negative_slope)
-    return input.copy_(op.leaky_relu(_own(input, True), negative_slope))
+    return _apply("leaky_relu", input, negative_slope, inplace=inplace)
 
 
 def prelu(input: Tensor, weight: Tensor) -> Tensor:
     """leaky_relu with a learnt slope: ``weight`` has one element, or one per channel (dim 1)."""
-    if weight.numel() != 1:
-        if weight.ndim != 1 or input.ndim < 2 or weight.numel() != input.shape[1]:
-            raise InvalidValue(
-                "prelu expects a weight of 1 element or one per channel (dim 1 of the input); "
-                f"found weight {tuple(weight.shape)} and input {tuple(input.shape)}"
-            )
-        weight = weight.reshape(-1, *([1] * (input.ndim - 2)))
-    return mortice.where(input > 0, input, weight * input)
+    return op.prelu(input, weight)
 
 
 def rrelu(
@@ -92,6 +80,11 @@ def rrelu(
     inplace: bool = False,
 ) -> Tensor:
     """leaky_relu whose slope is drawn from U(lower, upper) in training, their mean otherwise."""
+    if lower > upper:
+        raise ShapeError(
+            f"rrelu: lower bound should be less than or equal to the upper bound, found {lower} "
+            f"and {upper}"
+        )
     if not training:
         return leaky_relu(input, (lower + upper) / 2, inplace)
     slope = mortice.empty_like(input, requires_grad=False).uniform_(lower, upper)
@@ -100,45 +93,38 @@ def rrelu(
     return input.copy_(result) if inplace else result
 
 
-def gelu(input: Tensor, approximate: str = "none") -> Tensor:
+def gelu(input: Tensor, approximate: str = "none", *, out: Tensor | None = None) -> Tensor:
     """x * Phi(x); ``approximate="tanh"`` uses the tanh formula of Hendrycks and Gimpel."""
+    if out is not None:
+        return op.gelu(input, approximate=approximate, out=out)
     return op.gelu(input, approximate=approximate)
 
 
 def silu(input: Tensor, inplace: bool = False) -> Tensor:
     """x * sigmoid(x)."""
-    if not inplace:
-        return op.silu(input)
-    return input.copy_(op.silu(_own(input, True)))
+    return _apply("silu", input, inplace=inplace)
 
 
 def mish(input: Tensor, inplace: bool = False) -> Tensor:
     """x * tanh(softplus(x))."""
-    x = _own(input, inplace)
-    result = x * softplus(x).tanh()
-    return input.copy_(result) if inplace else result
+    return _apply("mish", input, inplace=inplace)
 
 
 def hardswish(input: Tensor, inplace: bool = False) -> Tensor:
     """x * relu6(x + 3) / 6."""
-    x = _own(input, inplace)
-    result = x * (x + 3).clamp(0, 6) / 6
-    return input.copy_(result) if inplace else result
+    return _apply("hardswish", input, inplace=inplace)
 
 
 def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
     """relu6(x + 3) / 6."""
-    x = _own(input, inplace)
-    result = (x + 3).clamp(0, 6) / 6
-    return input.copy_(result) if inplace else result
+    return _apply("hardsigmoid", input, inplace=inplace)
 
 
-def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
+def softplus(
+    input: Tensor, beta: float = 1.0, threshold: float = 20.0, *, out: Tensor | None = None
+) -> Tensor:
     """log(1 + exp(beta x)) / beta; x itself where beta x > threshold."""
-    scaled = input * beta
-    # exp of the clamped value: the branch not taken must not give inf * 0 in the gradient.
-    smooth = scaled.clamp(max=threshold).exp().log1p() / beta
-    return mortice.where(scaled > threshold, input, smooth)
+    return _apply("softplus", input, beta, threshold, out=out)
 
 
 def softsign(input: Tensor) -> Tensor:
@@ -146,18 +132,14 @@ def softsign(input: Tensor) -> Tensor:
     return input / (input.abs() + 1)
 
 
-def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
+def softshrink(input: Tensor, lambd: float = 0.5, *, out: Tensor | None = None) -> Tensor:
     """x moved towards 0 by lambd, 0 within; lambd must be at least 0."""
-    if lambd < 0:
-        raise InvalidValue(f"softshrink: lambd must be greater or equal to 0, found {lambd}")
-    moved = mortice.where(input > 0, input - lambd, input + lambd)
-    # 0 * x, not 0, so that NaN passes through.
-    return mortice.where(input.abs() <= lambd, input * 0.0, moved)
+    return _apply("softshrink", input, lambd, out=out)
 
 
-def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
+def hardshrink(input: Tensor, lambd: float = 0.5, *, out: Tensor | None = None) -> Tensor:
     """x where |x| > lambd, else 0."""
-    return mortice.where(input.abs() <= lambd, input * 0.0, input)
+    return _apply("hardshrink", input, lambd, out=out)
 
 
 def tanhshrink(input: Tensor) -> Tensor:
@@ -165,9 +147,9 @@ def tanhshrink(input: Tensor) -> Tensor:
     return input - input.tanh()
 
 
-def logsigmoid(input: Tensor) -> Tensor:
+def logsigmoid(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """log(sigmoid(x)), without overflow on either side."""
-    return input.clamp(max=0) - (-input.abs()).exp().log1p()
+    return _apply("log_sigmoid", input, out=out)
 
 
 def sigmoid(input: Tensor) -> Tensor:
@@ -183,13 +165,8 @@ def tanh(input: Tensor) -> Tensor:
 def glu(input: Tensor, dim: int = -1) -> Tensor:
     """First half of ``dim`` times sigmoid of the second; the size must be even."""
     if input.ndim == 0:
-        raise InvalidValue("glu does not support 0-dimensional tensors")
-    if input.shape[dim] % 2:
-        raise InvalidValue(
-            f"glu: halving dimension must be even, but dimension {dim} is size {input.shape[dim]}"
-        )
-    first, second = input.chunk(2, dim)
-    return first * second.sigmoid()
+        raise ShapeError("glu does not support 0-dimensional tensors")
+    return op.glu(input, dim)
 
 
 def softmax(

@@ -10,8 +10,12 @@ from mortice_nn import operators as op
 EMBEDDING_BAG_MODES = ("sum", "mean", "max")
 
 
-def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+def linear(
+    input: Tensor, weight: Tensor, bias: Tensor | None = None, *, out: Tensor | None = None
+) -> Tensor:
     """input (*, in) @ weight (out, in).T + bias (out) -> (*, out)."""
+    if out is not None:
+        return op.linear(input, weight, bias, out=out)
     return op.linear(input, weight, bias)
 
 
