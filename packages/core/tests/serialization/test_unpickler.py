@@ -190,10 +190,10 @@ STORAGES = {"0": struct.pack("<6f", *range(6)), "1": longs(1), "2": longs(0)}
 @pytest.mark.parametrize("name", REFUSED)
 def test_refused_with_the_place(name: str) -> None:
     body, message = REFUSED[name]
-    begun = time.perf_counter()
+    begun = time.process_time()
     with pytest.raises(CheckpointError, match=message) as caught:
         load(body, STORAGES)
-    assert time.perf_counter() - begun < 1
+    assert time.process_time() - begun < 1
     assert caught.value.record == "data.pkl"
 
 
