@@ -28,7 +28,7 @@ HERE = Path(__file__).resolve().parent
 DATA = HERE / "data" / "digits.csv.gz"
 SEED = 0
 TEST_IMAGES = 360
-EPOCHS = 15
+EPOCHS = 10
 BATCH = 64
 GOAL = 0.97
 

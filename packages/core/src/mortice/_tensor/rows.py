@@ -26,9 +26,12 @@ def from_row(op: Operator, device: str) -> Kernel | None:
     make = _BY_KIND.get(op.row.kind)
     if make is not None:
         return make(op, device)
-    if device == "meta" and op.row.shape:
-        return meta_kernel(op)
-    return None
+    if device != "meta" or not op.row.shape:
+        return None
+    # A factory called on a meta tensor may be asked for real data: its decomposition knows where.
+    if "device" in op.schema.by_name and op.row.decomposition:
+        return None
+    return meta_kernel(op)
 
 
 # -- views ---------------------------------------------------------------------------------------
