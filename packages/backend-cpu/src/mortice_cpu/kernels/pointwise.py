@@ -95,8 +95,12 @@ def rsub(self: Any, other: Any, alpha: Any) -> Any:
     if type(other) in NUMBERS:
         t = self._t
         if alpha == 1 and t.kind == FLOAT and t.itemsize > 2 and type(other) is not complex:
-            with np.errstate(all="ignore"):
-                return wrap(np.subtract(number(other, self._a.dtype), self._a), t)
+            a = self._a
+            token = hush(QUIET)
+            try:
+                return wrap(np.subtract(number(other, a.dtype), a), t)
+            finally:
+                unhush(token)
         dtype = result_type((self, other))
         _check_alpha(dtype, alpha)
         if self._t is dtypes.bool_:
@@ -206,11 +210,14 @@ def power(self: Any, exponent: Any) -> Any:
     t = getattr(self, "_t", None)
     if t is not None and t.kind == FLOAT and t.itemsize > 2 and type(exponent) in (int, float):
         a = self._a
-        with np.errstate(all="ignore"):
+        token = hush(QUIET)
+        try:
             simple = _SIMPLE_POWERS.get(exponent)
             if simple is not None:
                 return wrap(simple(a), t)
             return wrap(np.power(a, number(exponent, a.dtype)), t)
+        finally:
+            unhush(token)
     dtype = result_type((self, exponent))
     kind = compute_type(dtype)
     with np.errstate(all="ignore"):

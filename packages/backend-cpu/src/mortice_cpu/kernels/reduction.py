@@ -62,13 +62,23 @@ def sum_all(self: Any, dtype: Any) -> Any:
     if dtype is None and t.kind >= FLOAT and t.itemsize > 2:
         token = hush(QUIET)
         try:
-            return wrap(np.add.reduce(self._a, None), t)
+            a = self._a
+            return wrap(np.add.reduce(a, None, None, np.empty((), a.dtype)), t)
         finally:
             unhush(token)
     return sum_dims(self, None, False, dtype)
 
 
 def sum_dims(self: Any, dim: Any, keepdim: bool, dtype: Any) -> Any:
+    t = self._t
+    if dtype is None and t.kind >= FLOAT and t.itemsize > 2 and type(dim) is tuple and dim:
+        a = self._a  # numpy checks the dims itself
+        token = hush(QUIET)
+        try:
+            if a.ndim:
+                return wrap(np.add.reduce(a, dim, None, None, keepdim), t)
+        finally:
+            unhush(token)
     t = _sum_dtype(self, dtype)
     a = operand(self, compute_type(t))
     token = hush(QUIET)
@@ -88,6 +98,16 @@ def nansum(self: Any, dim: Any, keepdim: bool, dtype: Any) -> Any:
 
 
 def mean_all(self: Any, dtype: Any) -> Any:
+    t = self._t
+    if dtype is None and t.kind == FLOAT and t.itemsize > 2:
+        a = self._a
+        token = hush(QUIET)
+        try:
+            r = np.add.reduce(a, None, None, np.empty((), a.dtype))
+            np.divide(r, a.dtype.type(a.size), r)
+            return wrap(r, t)
+        finally:
+            unhush(token)
     return mean_dims(self, None, False, dtype)
 
 
@@ -175,13 +195,25 @@ argmax = _arg(np.argmax)
 argmin = _arg(np.argmin)
 
 
+def taken(a: Any, indices: Any, axis: int) -> Any:
+    """``np.take_along_axis``, which costs 8 us, for indices of size 1 along ``axis``."""
+    if a.ndim == 1:
+        return a[indices]
+    if a.ndim == 2 and indices.shape[axis] == 1:
+        rows = np.arange(a.shape[1 - axis % 2])
+        if axis % 2:
+            return a[rows, indices[:, 0]][:, None]
+        return a[indices[0], rows][None]
+    return np.take_along_axis(a, indices, axis)
+
+
 def _selected(arg: Kernel, result: Any) -> Kernel:
     def kernel(self: Any, dim: int, keepdim: bool) -> Any:
         a = self._a
         indices = arg(self, dim, True)
         if not a.ndim:
             return result(wrap(a.copy(), self._t), indices)
-        values = np.take_along_axis(a, indices._a, dim)
+        values = taken(a, indices._a, dim)
         if not keepdim:
             values = values.squeeze(dim)
             indices = wrap(indices._a.squeeze(dim), dtypes.int64)

@@ -10,10 +10,13 @@ from mortice.backend import dtypes
 from mortice_cpu.kernels import _native
 from mortice_cpu.kernels._elementwise import (
     FLOAT,
+    QUIET,
     Kernel,
     compute_type,
     finished,
+    hush,
     operand,
+    unhush,
 )
 from mortice_cpu.kernels.reduction import axes, floating
 
@@ -52,12 +55,15 @@ def softmax(self: Any, dim: int, half_to_float: bool) -> Any:
     r = _by_row("softmax", dim, a)
     if r is None:
         axis = dim if a.ndim else None
-        with np.errstate(all="ignore"):
+        token = hush(QUIET)
+        try:
             if a.size:
-                r = np.exp(a - a.max(axis=axis, keepdims=True))
-                r /= r.sum(axis=axis, keepdims=True)
+                r = np.asarray(np.exp(a - np.maximum.reduce(a, axis, None, None, True)))
+                np.divide(r, np.add.reduce(r, axis, None, None, True), r)
             else:
                 r = a.copy()
+        finally:
+            unhush(token)
     return finished(r, t)
 
 
@@ -66,12 +72,16 @@ def log_softmax(self: Any, dim: int, half_to_float: bool) -> Any:
     r = _by_row("log_softmax", dim, a)
     if r is None:
         axis = dim if a.ndim else None
-        with np.errstate(all="ignore"):
+        token = hush(QUIET)
+        try:
             if a.size:
-                r = a - a.max(axis=axis, keepdims=True)
-                r -= np.log(np.exp(r).sum(axis=axis, keepdims=True))
+                r = np.asarray(a - np.maximum.reduce(a, axis, None, None, True))
+                total = np.add.reduce(np.exp(r), axis, None, None, True)
+                np.subtract(r, np.log(total), r)
             else:
                 r = a.copy()
+        finally:
+            unhush(token)
     return finished(r, t)
 
 

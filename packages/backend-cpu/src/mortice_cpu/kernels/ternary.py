@@ -138,16 +138,23 @@ def where(condition: Any, self: Any, other: Any) -> Any:
 def clamp(self: Any, low: Any, high: Any) -> Any:
     if low is None and high is None:
         raise TypeError("bounds")
-    dtype = result_type((self, low, high))
+    t = self._t
+    if t.kind == FLOAT and not hasattr(low, "_a") and not hasattr(high, "_a"):
+        dtype = t if complex not in (type(low), type(high)) else result_type((self, low, high))
+    else:
+        dtype = result_type((self, low, high))
     if dtype.is_complex:
         raise TypeError("complex")
     kind = compute_type(dtype)
     r = operand(self, kind)
-    with np.errstate(all="ignore"):
+    token = hush(QUIET)
+    try:
         if low is not None:
             r = np.maximum(r, operand(low, kind))
         if high is not None:
             r = np.minimum(r, operand(high, kind))
+    finally:
+        unhush(token)
     return finished(r, dtype)
 
 

@@ -220,12 +220,13 @@ def call_operator(
 ) -> Any:
     """As ``slow``, for Python operators: NotImplemented where the operand is not ours."""
     other = positional[-1]
-    if len(positional) > 1 and not _is_operand(other):
+    if len(positional) > 1 and not is_operand(other):
         return NotImplemented
     return slow(packet, positional, defaults, keywords, kwargs)
 
 
-def _is_operand(value: Any) -> bool:
+def is_operand(value: Any) -> bool:
+    """Whether a Python operator takes ``value``: a tensor, number, numpy value or duck type."""
     from mortice._dispatch.bind import is_int
     from mortice._types.promotion import NUMBERS
 

@@ -1418,6 +1418,25 @@ def Tensor_bitwise_and_(self, other, **kwargs):
         raise
 
 _m_bitwise_and_.public = Tensor_bitwise_and_
+def Tensor_op_bitwise_and_(self, other, **kwargs):
+    if kwargs:
+        return call_operator(_m_bitwise_and_, (self, other,), (), (), kwargs)
+    try:
+        keys = self._k
+        if type(other) not in NUMBERS: keys |= other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_bitwise_and__Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return call_operator(_m_bitwise_and_, (self, other,), (), (), kwargs)
+    try:
+        return kernel(self, other)
+    except Exception as error:
+        failed('bitwise_and_.Tensor', error, (self, other,))
+        raise
+
 _t_bitwise_or_Tensor = table('bitwise_or.Tensor')
 _p_bitwise_or = Packet("bitwise_or")
 def bitwise_or(input, other, *, out=None, **kwargs):
@@ -1523,6 +1542,25 @@ def Tensor_bitwise_or_(self, other, **kwargs):
         raise
 
 _m_bitwise_or_.public = Tensor_bitwise_or_
+def Tensor_op_bitwise_or_(self, other, **kwargs):
+    if kwargs:
+        return call_operator(_m_bitwise_or_, (self, other,), (), (), kwargs)
+    try:
+        keys = self._k
+        if type(other) not in NUMBERS: keys |= other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_bitwise_or__Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return call_operator(_m_bitwise_or_, (self, other,), (), (), kwargs)
+    try:
+        return kernel(self, other)
+    except Exception as error:
+        failed('bitwise_or_.Tensor', error, (self, other,))
+        raise
+
 _t_bitwise_xor_Tensor = table('bitwise_xor.Tensor')
 _p_bitwise_xor = Packet("bitwise_xor")
 def bitwise_xor(input, other, *, out=None, **kwargs):
@@ -1628,6 +1666,25 @@ def Tensor_bitwise_xor_(self, other, **kwargs):
         raise
 
 _m_bitwise_xor_.public = Tensor_bitwise_xor_
+def Tensor_op_bitwise_xor_(self, other, **kwargs):
+    if kwargs:
+        return call_operator(_m_bitwise_xor_, (self, other,), (), (), kwargs)
+    try:
+        keys = self._k
+        if type(other) not in NUMBERS: keys |= other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_bitwise_xor__Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return call_operator(_m_bitwise_xor_, (self, other,), (), (), kwargs)
+    try:
+        return kernel(self, other)
+    except Exception as error:
+        failed('bitwise_xor_.Tensor', error, (self, other,))
+        raise
+
 _t_bitwise_left_shift_Tensor = table('bitwise_left_shift.Tensor')
 _p_bitwise_left_shift = Packet("bitwise_left_shift")
 def bitwise_left_shift(input, other, *, out=None, **kwargs):
@@ -1671,6 +1728,25 @@ def Tensor_bitwise_left_shift(self, other, **kwargs):
         raise
 
 _m_bitwise_left_shift.public = Tensor_bitwise_left_shift
+def Tensor_op_bitwise_left_shift(self, other, **kwargs):
+    if kwargs:
+        return call_operator(_m_bitwise_left_shift, (self, other,), (), (), kwargs)
+    try:
+        keys = self._k
+        if type(other) not in NUMBERS: keys |= other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_bitwise_left_shift_Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return call_operator(_m_bitwise_left_shift, (self, other,), (), (), kwargs)
+    try:
+        return kernel(self, other)
+    except Exception as error:
+        failed('bitwise_left_shift.Tensor', error, (self, other,))
+        raise
+
 _t_bitwise_left_shift__Tensor = table('bitwise_left_shift_.Tensor')
 _p_bitwise_left_shift_ = Packet("bitwise_left_shift_")
 def bitwise_left_shift_(input, other, **kwargs):
@@ -1714,6 +1790,25 @@ def Tensor_bitwise_left_shift_(self, other, **kwargs):
         raise
 
 _m_bitwise_left_shift_.public = Tensor_bitwise_left_shift_
+def Tensor_op_bitwise_left_shift_(self, other, **kwargs):
+    if kwargs:
+        return call_operator(_m_bitwise_left_shift_, (self, other,), (), (), kwargs)
+    try:
+        keys = self._k
+        if type(other) not in NUMBERS: keys |= other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_bitwise_left_shift__Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return call_operator(_m_bitwise_left_shift_, (self, other,), (), (), kwargs)
+    try:
+        return kernel(self, other)
+    except Exception as error:
+        failed('bitwise_left_shift_.Tensor', error, (self, other,))
+        raise
+
 _t_bitwise_right_shift_Tensor = table('bitwise_right_shift.Tensor')
 _p_bitwise_right_shift = Packet("bitwise_right_shift")
 def bitwise_right_shift(input, other, *, out=None, **kwargs):
@@ -1757,6 +1852,25 @@ def Tensor_bitwise_right_shift(self, other, **kwargs):
         raise
 
 _m_bitwise_right_shift.public = Tensor_bitwise_right_shift
+def Tensor_op_bitwise_right_shift(self, other, **kwargs):
+    if kwargs:
+        return call_operator(_m_bitwise_right_shift, (self, other,), (), (), kwargs)
+    try:
+        keys = self._k
+        if type(other) not in NUMBERS: keys |= other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_bitwise_right_shift_Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return call_operator(_m_bitwise_right_shift, (self, other,), (), (), kwargs)
+    try:
+        return kernel(self, other)
+    except Exception as error:
+        failed('bitwise_right_shift.Tensor', error, (self, other,))
+        raise
+
 _t_bitwise_right_shift__Tensor = table('bitwise_right_shift_.Tensor')
 _p_bitwise_right_shift_ = Packet("bitwise_right_shift_")
 def bitwise_right_shift_(input, other, **kwargs):
@@ -1800,6 +1914,25 @@ def Tensor_bitwise_right_shift_(self, other, **kwargs):
         raise
 
 _m_bitwise_right_shift_.public = Tensor_bitwise_right_shift_
+def Tensor_op_bitwise_right_shift_(self, other, **kwargs):
+    if kwargs:
+        return call_operator(_m_bitwise_right_shift_, (self, other,), (), (), kwargs)
+    try:
+        keys = self._k
+        if type(other) not in NUMBERS: keys |= other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_bitwise_right_shift__Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return call_operator(_m_bitwise_right_shift_, (self, other,), (), (), kwargs)
+    try:
+        return kernel(self, other)
+    except Exception as error:
+        failed('bitwise_right_shift_.Tensor', error, (self, other,))
+        raise
+
 _t_equal = table('equal')
 _p_equal = Packet("equal")
 def equal(input, other, **kwargs):
@@ -1924,4 +2057,4 @@ def Tensor_allclose(self, other, rtol=1e-05, atol=1e-08, equal_nan=False, **kwar
 
 _m_allclose.public = Tensor_allclose
 FUNCTIONS = {"eq": eq, "eq_": eq_, "ne": ne, "ne_": ne_, "not_equal": not_equal, "not_equal_": not_equal_, "lt": lt, "lt_": lt_, "less": less, "less_": less_, "le": le, "le_": le_, "less_equal": less_equal, "less_equal_": less_equal_, "gt": gt, "gt_": gt_, "greater": greater, "greater_": greater_, "ge": ge, "ge_": ge_, "greater_equal": greater_equal, "greater_equal_": greater_equal_, "logical_and": logical_and, "logical_and_": logical_and_, "logical_or": logical_or, "logical_or_": logical_or_, "logical_xor": logical_xor, "logical_xor_": logical_xor_, "bitwise_and": bitwise_and, "bitwise_and_": bitwise_and_, "bitwise_or": bitwise_or, "bitwise_or_": bitwise_or_, "bitwise_xor": bitwise_xor, "bitwise_xor_": bitwise_xor_, "bitwise_left_shift": bitwise_left_shift, "bitwise_left_shift_": bitwise_left_shift_, "bitwise_right_shift": bitwise_right_shift, "bitwise_right_shift_": bitwise_right_shift_, "equal": equal, "isclose": isclose, "allclose": allclose}
-METHODS = {"eq": Tensor_eq, "__eq__": Tensor_op_eq, "eq_": Tensor_eq_, "ne": Tensor_ne, "__ne__": Tensor_op_ne, "ne_": Tensor_ne_, "not_equal": Tensor_not_equal, "not_equal_": Tensor_not_equal_, "lt": Tensor_lt, "__lt__": Tensor_op_lt, "lt_": Tensor_lt_, "less": Tensor_less, "less_": Tensor_less_, "le": Tensor_le, "__le__": Tensor_op_le, "le_": Tensor_le_, "less_equal": Tensor_less_equal, "less_equal_": Tensor_less_equal_, "gt": Tensor_gt, "__gt__": Tensor_op_gt, "gt_": Tensor_gt_, "greater": Tensor_greater, "greater_": Tensor_greater_, "ge": Tensor_ge, "__ge__": Tensor_op_ge, "ge_": Tensor_ge_, "greater_equal": Tensor_greater_equal, "greater_equal_": Tensor_greater_equal_, "logical_and": Tensor_logical_and, "logical_and_": Tensor_logical_and_, "logical_or": Tensor_logical_or, "logical_or_": Tensor_logical_or_, "logical_xor": Tensor_logical_xor, "logical_xor_": Tensor_logical_xor_, "bitwise_and": Tensor_bitwise_and, "__and__": Tensor_op_bitwise_and, "__rand__": Tensor_op_bitwise_and, "bitwise_and_": Tensor_bitwise_and_, "bitwise_or": Tensor_bitwise_or, "__or__": Tensor_op_bitwise_or, "__ror__": Tensor_op_bitwise_or, "bitwise_or_": Tensor_bitwise_or_, "bitwise_xor": Tensor_bitwise_xor, "__xor__": Tensor_op_bitwise_xor, "__rxor__": Tensor_op_bitwise_xor, "bitwise_xor_": Tensor_bitwise_xor_, "bitwise_left_shift": Tensor_bitwise_left_shift, "bitwise_left_shift_": Tensor_bitwise_left_shift_, "bitwise_right_shift": Tensor_bitwise_right_shift, "bitwise_right_shift_": Tensor_bitwise_right_shift_, "equal": Tensor_equal, "isclose": Tensor_isclose, "allclose": Tensor_allclose}
+METHODS = {"eq": Tensor_eq, "__eq__": Tensor_op_eq, "eq_": Tensor_eq_, "ne": Tensor_ne, "__ne__": Tensor_op_ne, "ne_": Tensor_ne_, "not_equal": Tensor_not_equal, "not_equal_": Tensor_not_equal_, "lt": Tensor_lt, "__lt__": Tensor_op_lt, "lt_": Tensor_lt_, "less": Tensor_less, "less_": Tensor_less_, "le": Tensor_le, "__le__": Tensor_op_le, "le_": Tensor_le_, "less_equal": Tensor_less_equal, "less_equal_": Tensor_less_equal_, "gt": Tensor_gt, "__gt__": Tensor_op_gt, "gt_": Tensor_gt_, "greater": Tensor_greater, "greater_": Tensor_greater_, "ge": Tensor_ge, "__ge__": Tensor_op_ge, "ge_": Tensor_ge_, "greater_equal": Tensor_greater_equal, "greater_equal_": Tensor_greater_equal_, "logical_and": Tensor_logical_and, "logical_and_": Tensor_logical_and_, "logical_or": Tensor_logical_or, "logical_or_": Tensor_logical_or_, "logical_xor": Tensor_logical_xor, "logical_xor_": Tensor_logical_xor_, "bitwise_and": Tensor_bitwise_and, "__and__": Tensor_op_bitwise_and, "__rand__": Tensor_op_bitwise_and, "bitwise_and_": Tensor_bitwise_and_, "__iand__": Tensor_op_bitwise_and_, "bitwise_or": Tensor_bitwise_or, "__or__": Tensor_op_bitwise_or, "__ror__": Tensor_op_bitwise_or, "bitwise_or_": Tensor_bitwise_or_, "__ior__": Tensor_op_bitwise_or_, "bitwise_xor": Tensor_bitwise_xor, "__xor__": Tensor_op_bitwise_xor, "__rxor__": Tensor_op_bitwise_xor, "bitwise_xor_": Tensor_bitwise_xor_, "__ixor__": Tensor_op_bitwise_xor_, "bitwise_left_shift": Tensor_bitwise_left_shift, "__lshift__": Tensor_op_bitwise_left_shift, "bitwise_left_shift_": Tensor_bitwise_left_shift_, "__ilshift__": Tensor_op_bitwise_left_shift_, "bitwise_right_shift": Tensor_bitwise_right_shift, "__rshift__": Tensor_op_bitwise_right_shift, "bitwise_right_shift_": Tensor_bitwise_right_shift_, "__irshift__": Tensor_op_bitwise_right_shift_, "equal": Tensor_equal, "isclose": Tensor_isclose, "allclose": Tensor_allclose}

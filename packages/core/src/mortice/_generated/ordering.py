@@ -559,23 +559,81 @@ def Tensor_kthvalue(self, k, dim=-1, keepdim=False, **kwargs):
         raise
 
 _m_kthvalue.public = Tensor_kthvalue
+_t_median = table('median')
 _p_median = Packet("median")
 def median(*args, **kwargs):
+    if len(args) == 1 and not kwargs:
+        try:
+            keys = args[0]._k
+            if GLOBAL.special:
+                keys = adjust(keys)
+            kernel = _t_median[keys]
+        except (AttributeError, KeyError):
+            kernel = None
+        if kernel is not None:
+            try:
+                return kernel(args[0])
+            except Exception as error:
+                failed('median', error, (args[0],))
+                raise
     return call_by_plan(_p_median, args, kwargs)
 
 _p_median.public = median
 _m_median = Packet("median", True)
 def Tensor_median(self, *args, **kwargs):
+    if not args and not kwargs:
+        try:
+            keys = self._k
+            if GLOBAL.special:
+                keys = adjust(keys)
+            kernel = _t_median[keys]
+        except (AttributeError, KeyError):
+            kernel = None
+        if kernel is not None:
+            try:
+                return kernel(self)
+            except Exception as error:
+                failed('median', error, (self,))
+                raise
     return call_by_plan(_m_median, (self, *args), kwargs)
 
 _m_median.public = Tensor_median
+_t_nanmedian = table('nanmedian')
 _p_nanmedian = Packet("nanmedian")
 def nanmedian(*args, **kwargs):
+    if len(args) == 1 and not kwargs:
+        try:
+            keys = args[0]._k
+            if GLOBAL.special:
+                keys = adjust(keys)
+            kernel = _t_nanmedian[keys]
+        except (AttributeError, KeyError):
+            kernel = None
+        if kernel is not None:
+            try:
+                return kernel(args[0])
+            except Exception as error:
+                failed('nanmedian', error, (args[0],))
+                raise
     return call_by_plan(_p_nanmedian, args, kwargs)
 
 _p_nanmedian.public = nanmedian
 _m_nanmedian = Packet("nanmedian", True)
 def Tensor_nanmedian(self, *args, **kwargs):
+    if not args and not kwargs:
+        try:
+            keys = self._k
+            if GLOBAL.special:
+                keys = adjust(keys)
+            kernel = _t_nanmedian[keys]
+        except (AttributeError, KeyError):
+            kernel = None
+        if kernel is not None:
+            try:
+                return kernel(self)
+            except Exception as error:
+                failed('nanmedian', error, (self,))
+                raise
     return call_by_plan(_m_nanmedian, (self, *args), kwargs)
 
 _m_nanmedian.public = Tensor_nanmedian
@@ -734,7 +792,7 @@ def searchsorted(sorted_sequence, input, *, out_int32=False, right=False, side=N
     try:
         keys = sorted_sequence._k
         if type(input) not in NUMBERS: keys |= input._k
-        if sorter is not None: keys |= sorter._k
+        if sorter is not None and type(sorter) not in NUMBERS: keys |= sorter._k
         if GLOBAL.special:
             keys = adjust(keys)
         kernel = _t_searchsorted_Tensor[keys]

@@ -384,6 +384,25 @@ def Tensor_rsub(self, other, *, alpha=1, **kwargs):
         raise
 
 _m_rsub.public = Tensor_rsub
+def Tensor_op_rsub(self, other, *, alpha=1, **kwargs):
+    if kwargs:
+        return call_operator(_m_rsub, (self, other,), (), (('alpha', alpha, 1), ), kwargs)
+    try:
+        keys = self._k
+        if type(other) not in NUMBERS: keys |= other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_rsub_Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return call_operator(_m_rsub, (self, other,), (), (('alpha', alpha, 1), ), kwargs)
+    try:
+        return kernel(self, other, alpha)
+    except Exception as error:
+        failed('rsub.Tensor', error, (self, other, alpha,))
+        raise
+
 _t_mul_Tensor = table('mul.Tensor')
 _p_mul = Packet("mul")
 def mul(input, other, *, out=None, **kwargs):
@@ -933,6 +952,25 @@ def Tensor_floor_divide(self, other, **kwargs):
         raise
 
 _m_floor_divide.public = Tensor_floor_divide
+def Tensor_op_floor_divide(self, other, **kwargs):
+    if kwargs:
+        return call_operator(_m_floor_divide, (self, other,), (), (), kwargs)
+    try:
+        keys = self._k
+        if type(other) not in NUMBERS: keys |= other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_floor_divide[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return call_operator(_m_floor_divide, (self, other,), (), (), kwargs)
+    try:
+        return kernel(self, other)
+    except Exception as error:
+        failed('floor_divide', error, (self, other,))
+        raise
+
 _t_floor_divide_ = table('floor_divide_')
 _p_floor_divide_ = Packet("floor_divide_")
 def floor_divide_(input, other, **kwargs):
@@ -976,6 +1014,25 @@ def Tensor_floor_divide_(self, other, **kwargs):
         raise
 
 _m_floor_divide_.public = Tensor_floor_divide_
+def Tensor_op_floor_divide_(self, other, **kwargs):
+    if kwargs:
+        return call_operator(_m_floor_divide_, (self, other,), (), (), kwargs)
+    try:
+        keys = self._k
+        if type(other) not in NUMBERS: keys |= other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_floor_divide_[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return call_operator(_m_floor_divide_, (self, other,), (), (), kwargs)
+    try:
+        return kernel(self, other)
+    except Exception as error:
+        failed('floor_divide_', error, (self, other,))
+        raise
+
 _t_fmod_Tensor = table('fmod.Tensor')
 _p_fmod = Packet("fmod")
 def fmod(input, other, *, out=None, **kwargs):
@@ -1105,6 +1162,25 @@ def Tensor_remainder(self, other, **kwargs):
         raise
 
 _m_remainder.public = Tensor_remainder
+def Tensor_op_remainder(self, other, **kwargs):
+    if kwargs:
+        return call_operator(_m_remainder, (self, other,), (), (), kwargs)
+    try:
+        keys = self._k
+        if type(other) not in NUMBERS: keys |= other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_remainder_Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return call_operator(_m_remainder, (self, other,), (), (), kwargs)
+    try:
+        return kernel(self, other)
+    except Exception as error:
+        failed('remainder.Tensor', error, (self, other,))
+        raise
+
 _t_remainder__Tensor = table('remainder_.Tensor')
 _p_remainder_ = Packet("remainder_")
 def remainder_(input, other, **kwargs):
@@ -1148,6 +1224,25 @@ def Tensor_remainder_(self, other, **kwargs):
         raise
 
 _m_remainder_.public = Tensor_remainder_
+def Tensor_op_remainder_(self, other, **kwargs):
+    if kwargs:
+        return call_operator(_m_remainder_, (self, other,), (), (), kwargs)
+    try:
+        keys = self._k
+        if type(other) not in NUMBERS: keys |= other._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_remainder__Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return call_operator(_m_remainder_, (self, other,), (), (), kwargs)
+    try:
+        return kernel(self, other)
+    except Exception as error:
+        failed('remainder_.Tensor', error, (self, other,))
+        raise
+
 _t_pow_Tensor_Tensor = table('pow.Tensor_Tensor')
 _p_pow = Packet("pow")
 def pow(input, exponent, *, out=None, **kwargs):
@@ -1191,6 +1286,25 @@ def Tensor_pow(self, exponent, **kwargs):
         raise
 
 _m_pow.public = Tensor_pow
+def Tensor_op_pow(self, exponent, **kwargs):
+    if kwargs:
+        return call_operator(_m_pow, (self, exponent,), (), (), kwargs)
+    try:
+        keys = self._k
+        if type(exponent) not in NUMBERS: keys |= exponent._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_pow_Tensor_Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return call_operator(_m_pow, (self, exponent,), (), (), kwargs)
+    try:
+        return kernel(self, exponent)
+    except Exception as error:
+        failed('pow.Tensor_Tensor', error, (self, exponent,))
+        raise
+
 _t_pow__Tensor_Tensor = table('pow_.Tensor_Tensor')
 _p_pow_ = Packet("pow_")
 def pow_(input, exponent, **kwargs):
@@ -1234,6 +1348,25 @@ def Tensor_pow_(self, exponent, **kwargs):
         raise
 
 _m_pow_.public = Tensor_pow_
+def Tensor_op_pow_(self, exponent, **kwargs):
+    if kwargs:
+        return call_operator(_m_pow_, (self, exponent,), (), (), kwargs)
+    try:
+        keys = self._k
+        if type(exponent) not in NUMBERS: keys |= exponent._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_pow__Tensor_Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return call_operator(_m_pow_, (self, exponent,), (), (), kwargs)
+    try:
+        return kernel(self, exponent)
+    except Exception as error:
+        failed('pow_.Tensor_Tensor', error, (self, exponent,))
+        raise
+
 _t_float_power_Tensor_Tensor = table('float_power.Tensor_Tensor')
 _p_float_power = Packet("float_power")
 def float_power(input, exponent, *, out=None, **kwargs):
@@ -2374,4 +2507,4 @@ def Tensor_float_power_(self, exponent, **kwargs):
 
 _m_float_power_.public = Tensor_float_power_
 FUNCTIONS = {"add": add, "add_": add_, "sub": sub, "sub_": sub_, "subtract": subtract, "subtract_": subtract_, "rsub": rsub, "mul": mul, "mul_": mul_, "multiply": multiply, "multiply_": multiply_, "div": div, "div_": div_, "divide": divide, "divide_": divide_, "true_divide": true_divide, "true_divide_": true_divide_, "floor_divide": floor_divide, "floor_divide_": floor_divide_, "fmod": fmod, "fmod_": fmod_, "remainder": remainder, "remainder_": remainder_, "pow": pow, "pow_": pow_, "float_power": float_power, "maximum": maximum, "minimum": minimum, "fmax": fmax, "fmin": fmin, "atan2": atan2, "atan2_": atan2_, "arctan2": arctan2, "arctan2_": arctan2_, "hypot": hypot, "hypot_": hypot_, "copysign": copysign, "copysign_": copysign_, "nextafter": nextafter, "nextafter_": nextafter_, "gcd": gcd, "gcd_": gcd_, "lcm": lcm, "lcm_": lcm_, "ldexp": ldexp, "ldexp_": ldexp_, "heaviside": heaviside, "heaviside_": heaviside_, "logaddexp": logaddexp, "logaddexp2": logaddexp2, "xlogy": xlogy, "xlogy_": xlogy_}
-METHODS = {"add": Tensor_add, "__add__": Tensor_op_add, "__radd__": Tensor_op_add, "add_": Tensor_add_, "__iadd__": Tensor_op_add_, "sub": Tensor_sub, "__sub__": Tensor_op_sub, "sub_": Tensor_sub_, "__isub__": Tensor_op_sub_, "subtract": Tensor_subtract, "subtract_": Tensor_subtract_, "rsub": Tensor_rsub, "mul": Tensor_mul, "__mul__": Tensor_op_mul, "__rmul__": Tensor_op_mul, "mul_": Tensor_mul_, "__imul__": Tensor_op_mul_, "multiply": Tensor_multiply, "multiply_": Tensor_multiply_, "div": Tensor_div, "__truediv__": Tensor_op_div, "div_": Tensor_div_, "__itruediv__": Tensor_op_div_, "divide": Tensor_divide, "divide_": Tensor_divide_, "true_divide": Tensor_true_divide, "true_divide_": Tensor_true_divide_, "floor_divide": Tensor_floor_divide, "floor_divide_": Tensor_floor_divide_, "fmod": Tensor_fmod, "fmod_": Tensor_fmod_, "remainder": Tensor_remainder, "remainder_": Tensor_remainder_, "pow": Tensor_pow, "pow_": Tensor_pow_, "float_power": Tensor_float_power, "maximum": Tensor_maximum, "minimum": Tensor_minimum, "fmax": Tensor_fmax, "fmin": Tensor_fmin, "atan2": Tensor_atan2, "atan2_": Tensor_atan2_, "arctan2": Tensor_arctan2, "arctan2_": Tensor_arctan2_, "hypot": Tensor_hypot, "hypot_": Tensor_hypot_, "copysign": Tensor_copysign, "copysign_": Tensor_copysign_, "nextafter": Tensor_nextafter, "nextafter_": Tensor_nextafter_, "gcd": Tensor_gcd, "gcd_": Tensor_gcd_, "lcm": Tensor_lcm, "lcm_": Tensor_lcm_, "ldexp": Tensor_ldexp, "ldexp_": Tensor_ldexp_, "heaviside": Tensor_heaviside, "heaviside_": Tensor_heaviside_, "logaddexp": Tensor_logaddexp, "logaddexp2": Tensor_logaddexp2, "xlogy": Tensor_xlogy, "xlogy_": Tensor_xlogy_, "float_power_": Tensor_float_power_}
+METHODS = {"add": Tensor_add, "__add__": Tensor_op_add, "__radd__": Tensor_op_add, "add_": Tensor_add_, "__iadd__": Tensor_op_add_, "sub": Tensor_sub, "__sub__": Tensor_op_sub, "sub_": Tensor_sub_, "__isub__": Tensor_op_sub_, "subtract": Tensor_subtract, "subtract_": Tensor_subtract_, "rsub": Tensor_rsub, "__rsub__": Tensor_op_rsub, "mul": Tensor_mul, "__mul__": Tensor_op_mul, "__rmul__": Tensor_op_mul, "mul_": Tensor_mul_, "__imul__": Tensor_op_mul_, "multiply": Tensor_multiply, "multiply_": Tensor_multiply_, "div": Tensor_div, "__truediv__": Tensor_op_div, "div_": Tensor_div_, "__itruediv__": Tensor_op_div_, "divide": Tensor_divide, "divide_": Tensor_divide_, "true_divide": Tensor_true_divide, "true_divide_": Tensor_true_divide_, "floor_divide": Tensor_floor_divide, "__floordiv__": Tensor_op_floor_divide, "floor_divide_": Tensor_floor_divide_, "__ifloordiv__": Tensor_op_floor_divide_, "fmod": Tensor_fmod, "fmod_": Tensor_fmod_, "remainder": Tensor_remainder, "__mod__": Tensor_op_remainder, "remainder_": Tensor_remainder_, "__imod__": Tensor_op_remainder_, "pow": Tensor_pow, "__pow__": Tensor_op_pow, "pow_": Tensor_pow_, "__ipow__": Tensor_op_pow_, "float_power": Tensor_float_power, "maximum": Tensor_maximum, "minimum": Tensor_minimum, "fmax": Tensor_fmax, "fmin": Tensor_fmin, "atan2": Tensor_atan2, "atan2_": Tensor_atan2_, "arctan2": Tensor_arctan2, "arctan2_": Tensor_arctan2_, "hypot": Tensor_hypot, "hypot_": Tensor_hypot_, "copysign": Tensor_copysign, "copysign_": Tensor_copysign_, "nextafter": Tensor_nextafter, "nextafter_": Tensor_nextafter_, "gcd": Tensor_gcd, "gcd_": Tensor_gcd_, "lcm": Tensor_lcm, "lcm_": Tensor_lcm_, "ldexp": Tensor_ldexp, "ldexp_": Tensor_ldexp_, "heaviside": Tensor_heaviside, "heaviside_": Tensor_heaviside_, "logaddexp": Tensor_logaddexp, "logaddexp2": Tensor_logaddexp2, "xlogy": Tensor_xlogy, "xlogy_": Tensor_xlogy_, "float_power_": Tensor_float_power_}

@@ -138,23 +138,82 @@ def Tensor_random_(self, *args, **kwargs):
     return call_by_plan(_m_random_, (self, *args), kwargs)
 
 _m_random_.public = Tensor_random_
+_t_bernoulli__float = table('bernoulli_.float')
 _m_bernoulli_ = Packet("bernoulli_", True)
 def Tensor_bernoulli_(self, *args, **kwargs):
+    if not args and not kwargs:
+        try:
+            keys = self._k
+            if GLOBAL.special:
+                keys = adjust(keys)
+            kernel = _t_bernoulli__float[keys]
+        except (AttributeError, KeyError):
+            kernel = None
+        if kernel is not None:
+            try:
+                return kernel(self, 0.5, None)
+            except Exception as error:
+                failed('bernoulli_.float', error, (self, 0.5, None,))
+                raise
     return call_by_plan(_m_bernoulli_, (self, *args), kwargs)
 
 _m_bernoulli_.public = Tensor_bernoulli_
+_t_bernoulli = table('bernoulli')
 _p_bernoulli = Packet("bernoulli")
 def bernoulli(*args, **kwargs):
+    if len(args) == 1 and not kwargs:
+        try:
+            keys = args[0]._k
+            if GLOBAL.special:
+                keys = adjust(keys)
+            kernel = _t_bernoulli[keys]
+        except (AttributeError, KeyError):
+            kernel = None
+        if kernel is not None:
+            try:
+                return kernel(args[0], None)
+            except Exception as error:
+                failed('bernoulli', error, (args[0], None,))
+                raise
     return call_by_plan(_p_bernoulli, args, kwargs)
 
 _p_bernoulli.public = bernoulli
 _m_bernoulli = Packet("bernoulli", True)
 def Tensor_bernoulli(self, *args, **kwargs):
+    if not args and not kwargs:
+        try:
+            keys = self._k
+            if GLOBAL.special:
+                keys = adjust(keys)
+            kernel = _t_bernoulli[keys]
+        except (AttributeError, KeyError):
+            kernel = None
+        if kernel is not None:
+            try:
+                return kernel(self, None)
+            except Exception as error:
+                failed('bernoulli', error, (self, None,))
+                raise
     return call_by_plan(_m_bernoulli, (self, *args), kwargs)
 
 _m_bernoulli.public = Tensor_bernoulli
+_t_normal_Tensor_float = table('normal.Tensor_float')
 _p_normal = Packet("normal")
 def normal(*args, **kwargs):
+    if len(args) == 1 and not kwargs:
+        try:
+            keys = args[0]._k
+            if GLOBAL.special:
+                keys = adjust(keys)
+            kernel = _t_normal_Tensor_float[keys]
+        except (AttributeError, KeyError):
+            kernel = None
+        if kernel is not None:
+            try:
+                return kernel(args[0], 1.0, None)
+            except Exception as error:
+                failed('normal.Tensor_float', error, (args[0], 1.0, None,))
+                raise
     return call_by_plan(_p_normal, args, kwargs)
 
 _p_normal.public = normal

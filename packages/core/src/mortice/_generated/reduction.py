@@ -7,13 +7,42 @@ from mortice._dispatch.plan import call_by_plan
 from mortice._dispatch.state import GLOBAL, adjust
 from mortice._types.promotion import NUMBERS
 
+_t_sum = table('sum')
 _p_sum = Packet("sum")
 def sum(*args, **kwargs):
+    if len(args) == 1 and not kwargs:
+        try:
+            keys = args[0]._k
+            if GLOBAL.special:
+                keys = adjust(keys)
+            kernel = _t_sum[keys]
+        except (AttributeError, KeyError):
+            kernel = None
+        if kernel is not None:
+            try:
+                return kernel(args[0], None)
+            except Exception as error:
+                failed('sum', error, (args[0], None,))
+                raise
     return call_by_plan(_p_sum, args, kwargs)
 
 _p_sum.public = sum
 _m_sum = Packet("sum", True)
 def Tensor_sum(self, *args, **kwargs):
+    if not args and not kwargs:
+        try:
+            keys = self._k
+            if GLOBAL.special:
+                keys = adjust(keys)
+            kernel = _t_sum[keys]
+        except (AttributeError, KeyError):
+            kernel = None
+        if kernel is not None:
+            try:
+                return kernel(self, None)
+            except Exception as error:
+                failed('sum', error, (self, None,))
+                raise
     return call_by_plan(_m_sum, (self, *args), kwargs)
 
 _m_sum.public = Tensor_sum
@@ -60,13 +89,42 @@ def Tensor_nansum(self, dim=None, keepdim=False, *, dtype=None, **kwargs):
         raise
 
 _m_nansum.public = Tensor_nansum
+_t_mean = table('mean')
 _p_mean = Packet("mean")
 def mean(*args, **kwargs):
+    if len(args) == 1 and not kwargs:
+        try:
+            keys = args[0]._k
+            if GLOBAL.special:
+                keys = adjust(keys)
+            kernel = _t_mean[keys]
+        except (AttributeError, KeyError):
+            kernel = None
+        if kernel is not None:
+            try:
+                return kernel(args[0], None)
+            except Exception as error:
+                failed('mean', error, (args[0], None,))
+                raise
     return call_by_plan(_p_mean, args, kwargs)
 
 _p_mean.public = mean
 _m_mean = Packet("mean", True)
 def Tensor_mean(self, *args, **kwargs):
+    if not args and not kwargs:
+        try:
+            keys = self._k
+            if GLOBAL.special:
+                keys = adjust(keys)
+            kernel = _t_mean[keys]
+        except (AttributeError, KeyError):
+            kernel = None
+        if kernel is not None:
+            try:
+                return kernel(self, None)
+            except Exception as error:
+                failed('mean', error, (self, None,))
+                raise
     return call_by_plan(_m_mean, (self, *args), kwargs)
 
 _m_mean.public = Tensor_mean
@@ -113,13 +171,42 @@ def Tensor_nanmean(self, dim=None, keepdim=False, *, dtype=None, **kwargs):
         raise
 
 _m_nanmean.public = Tensor_nanmean
+_t_prod = table('prod')
 _p_prod = Packet("prod")
 def prod(*args, **kwargs):
+    if len(args) == 1 and not kwargs:
+        try:
+            keys = args[0]._k
+            if GLOBAL.special:
+                keys = adjust(keys)
+            kernel = _t_prod[keys]
+        except (AttributeError, KeyError):
+            kernel = None
+        if kernel is not None:
+            try:
+                return kernel(args[0], None)
+            except Exception as error:
+                failed('prod', error, (args[0], None,))
+                raise
     return call_by_plan(_p_prod, args, kwargs)
 
 _p_prod.public = prod
 _m_prod = Packet("prod", True)
 def Tensor_prod(self, *args, **kwargs):
+    if not args and not kwargs:
+        try:
+            keys = self._k
+            if GLOBAL.special:
+                keys = adjust(keys)
+            kernel = _t_prod[keys]
+        except (AttributeError, KeyError):
+            kernel = None
+        if kernel is not None:
+            try:
+                return kernel(self, None)
+            except Exception as error:
+                failed('prod', error, (self, None,))
+                raise
     return call_by_plan(_m_prod, (self, *args), kwargs)
 
 _m_prod.public = Tensor_prod
@@ -250,23 +337,81 @@ def Tensor_aminmax(self, *, dim=None, keepdim=False, **kwargs):
         raise
 
 _m_aminmax.public = Tensor_aminmax
+_t_max = table('max')
 _p_max = Packet("max")
 def max(*args, **kwargs):
+    if len(args) == 1 and not kwargs:
+        try:
+            keys = args[0]._k
+            if GLOBAL.special:
+                keys = adjust(keys)
+            kernel = _t_max[keys]
+        except (AttributeError, KeyError):
+            kernel = None
+        if kernel is not None:
+            try:
+                return kernel(args[0])
+            except Exception as error:
+                failed('max', error, (args[0],))
+                raise
     return call_by_plan(_p_max, args, kwargs)
 
 _p_max.public = max
 _m_max = Packet("max", True)
 def Tensor_max(self, *args, **kwargs):
+    if not args and not kwargs:
+        try:
+            keys = self._k
+            if GLOBAL.special:
+                keys = adjust(keys)
+            kernel = _t_max[keys]
+        except (AttributeError, KeyError):
+            kernel = None
+        if kernel is not None:
+            try:
+                return kernel(self)
+            except Exception as error:
+                failed('max', error, (self,))
+                raise
     return call_by_plan(_m_max, (self, *args), kwargs)
 
 _m_max.public = Tensor_max
+_t_min = table('min')
 _p_min = Packet("min")
 def min(*args, **kwargs):
+    if len(args) == 1 and not kwargs:
+        try:
+            keys = args[0]._k
+            if GLOBAL.special:
+                keys = adjust(keys)
+            kernel = _t_min[keys]
+        except (AttributeError, KeyError):
+            kernel = None
+        if kernel is not None:
+            try:
+                return kernel(args[0])
+            except Exception as error:
+                failed('min', error, (args[0],))
+                raise
     return call_by_plan(_p_min, args, kwargs)
 
 _p_min.public = min
 _m_min = Packet("min", True)
 def Tensor_min(self, *args, **kwargs):
+    if not args and not kwargs:
+        try:
+            keys = self._k
+            if GLOBAL.special:
+                keys = adjust(keys)
+            kernel = _t_min[keys]
+        except (AttributeError, KeyError):
+            kernel = None
+        if kernel is not None:
+            try:
+                return kernel(self)
+            except Exception as error:
+                failed('min', error, (self,))
+                raise
     return call_by_plan(_m_min, (self, *args), kwargs)
 
 _m_min.public = Tensor_min
@@ -352,63 +497,237 @@ def Tensor_argmin(self, dim=None, keepdim=False, **kwargs):
         raise
 
 _m_argmin.public = Tensor_argmin
+_t_any = table('any')
 _p_any = Packet("any")
 def any(*args, **kwargs):
+    if len(args) == 1 and not kwargs:
+        try:
+            keys = args[0]._k
+            if GLOBAL.special:
+                keys = adjust(keys)
+            kernel = _t_any[keys]
+        except (AttributeError, KeyError):
+            kernel = None
+        if kernel is not None:
+            try:
+                return kernel(args[0])
+            except Exception as error:
+                failed('any', error, (args[0],))
+                raise
     return call_by_plan(_p_any, args, kwargs)
 
 _p_any.public = any
 _m_any = Packet("any", True)
 def Tensor_any(self, *args, **kwargs):
+    if not args and not kwargs:
+        try:
+            keys = self._k
+            if GLOBAL.special:
+                keys = adjust(keys)
+            kernel = _t_any[keys]
+        except (AttributeError, KeyError):
+            kernel = None
+        if kernel is not None:
+            try:
+                return kernel(self)
+            except Exception as error:
+                failed('any', error, (self,))
+                raise
     return call_by_plan(_m_any, (self, *args), kwargs)
 
 _m_any.public = Tensor_any
+_t_all = table('all')
 _p_all = Packet("all")
 def all(*args, **kwargs):
+    if len(args) == 1 and not kwargs:
+        try:
+            keys = args[0]._k
+            if GLOBAL.special:
+                keys = adjust(keys)
+            kernel = _t_all[keys]
+        except (AttributeError, KeyError):
+            kernel = None
+        if kernel is not None:
+            try:
+                return kernel(args[0])
+            except Exception as error:
+                failed('all', error, (args[0],))
+                raise
     return call_by_plan(_p_all, args, kwargs)
 
 _p_all.public = all
 _m_all = Packet("all", True)
 def Tensor_all(self, *args, **kwargs):
+    if not args and not kwargs:
+        try:
+            keys = self._k
+            if GLOBAL.special:
+                keys = adjust(keys)
+            kernel = _t_all[keys]
+        except (AttributeError, KeyError):
+            kernel = None
+        if kernel is not None:
+            try:
+                return kernel(self)
+            except Exception as error:
+                failed('all', error, (self,))
+                raise
     return call_by_plan(_m_all, (self, *args), kwargs)
 
 _m_all.public = Tensor_all
+_t_var = table('var')
 _p_var = Packet("var")
 def var(*args, **kwargs):
+    if len(args) == 1 and not kwargs:
+        try:
+            keys = args[0]._k
+            if GLOBAL.special:
+                keys = adjust(keys)
+            kernel = _t_var[keys]
+        except (AttributeError, KeyError):
+            kernel = None
+        if kernel is not None:
+            try:
+                return kernel(args[0], True)
+            except Exception as error:
+                failed('var', error, (args[0], True,))
+                raise
     return call_by_plan(_p_var, args, kwargs)
 
 _p_var.public = var
 _m_var = Packet("var", True)
 def Tensor_var(self, *args, **kwargs):
+    if not args and not kwargs:
+        try:
+            keys = self._k
+            if GLOBAL.special:
+                keys = adjust(keys)
+            kernel = _t_var[keys]
+        except (AttributeError, KeyError):
+            kernel = None
+        if kernel is not None:
+            try:
+                return kernel(self, True)
+            except Exception as error:
+                failed('var', error, (self, True,))
+                raise
     return call_by_plan(_m_var, (self, *args), kwargs)
 
 _m_var.public = Tensor_var
+_t_std = table('std')
 _p_std = Packet("std")
 def std(*args, **kwargs):
+    if len(args) == 1 and not kwargs:
+        try:
+            keys = args[0]._k
+            if GLOBAL.special:
+                keys = adjust(keys)
+            kernel = _t_std[keys]
+        except (AttributeError, KeyError):
+            kernel = None
+        if kernel is not None:
+            try:
+                return kernel(args[0], True)
+            except Exception as error:
+                failed('std', error, (args[0], True,))
+                raise
     return call_by_plan(_p_std, args, kwargs)
 
 _p_std.public = std
 _m_std = Packet("std", True)
 def Tensor_std(self, *args, **kwargs):
+    if not args and not kwargs:
+        try:
+            keys = self._k
+            if GLOBAL.special:
+                keys = adjust(keys)
+            kernel = _t_std[keys]
+        except (AttributeError, KeyError):
+            kernel = None
+        if kernel is not None:
+            try:
+                return kernel(self, True)
+            except Exception as error:
+                failed('std', error, (self, True,))
+                raise
     return call_by_plan(_m_std, (self, *args), kwargs)
 
 _m_std.public = Tensor_std
+_t_var_mean = table('var_mean')
 _p_var_mean = Packet("var_mean")
 def var_mean(*args, **kwargs):
+    if len(args) == 1 and not kwargs:
+        try:
+            keys = args[0]._k
+            if GLOBAL.special:
+                keys = adjust(keys)
+            kernel = _t_var_mean[keys]
+        except (AttributeError, KeyError):
+            kernel = None
+        if kernel is not None:
+            try:
+                return kernel(args[0], True)
+            except Exception as error:
+                failed('var_mean', error, (args[0], True,))
+                raise
     return call_by_plan(_p_var_mean, args, kwargs)
 
 _p_var_mean.public = var_mean
 _m_var_mean = Packet("var_mean", True)
 def Tensor_var_mean(self, *args, **kwargs):
+    if not args and not kwargs:
+        try:
+            keys = self._k
+            if GLOBAL.special:
+                keys = adjust(keys)
+            kernel = _t_var_mean[keys]
+        except (AttributeError, KeyError):
+            kernel = None
+        if kernel is not None:
+            try:
+                return kernel(self, True)
+            except Exception as error:
+                failed('var_mean', error, (self, True,))
+                raise
     return call_by_plan(_m_var_mean, (self, *args), kwargs)
 
 _m_var_mean.public = Tensor_var_mean
+_t_std_mean = table('std_mean')
 _p_std_mean = Packet("std_mean")
 def std_mean(*args, **kwargs):
+    if len(args) == 1 and not kwargs:
+        try:
+            keys = args[0]._k
+            if GLOBAL.special:
+                keys = adjust(keys)
+            kernel = _t_std_mean[keys]
+        except (AttributeError, KeyError):
+            kernel = None
+        if kernel is not None:
+            try:
+                return kernel(args[0], True)
+            except Exception as error:
+                failed('std_mean', error, (args[0], True,))
+                raise
     return call_by_plan(_p_std_mean, args, kwargs)
 
 _p_std_mean.public = std_mean
 _m_std_mean = Packet("std_mean", True)
 def Tensor_std_mean(self, *args, **kwargs):
+    if not args and not kwargs:
+        try:
+            keys = self._k
+            if GLOBAL.special:
+                keys = adjust(keys)
+            kernel = _t_std_mean[keys]
+        except (AttributeError, KeyError):
+            kernel = None
+        if kernel is not None:
+            try:
+                return kernel(self, True)
+            except Exception as error:
+                failed('std_mean', error, (self, True,))
+                raise
     return call_by_plan(_m_std_mean, (self, *args), kwargs)
 
 _m_std_mean.public = Tensor_std_mean

@@ -278,8 +278,8 @@ def clamp(input, min=None, max=None, *, out=None, **kwargs):
         return slow(_p_clamp, (input, min, max,), (None, None, ), (('out', out, None), ), kwargs)
     try:
         keys = input._k
-        if min is not None: keys |= min._k
-        if max is not None: keys |= max._k
+        if min is not None and type(min) not in NUMBERS: keys |= min._k
+        if max is not None and type(max) not in NUMBERS: keys |= max._k
         if GLOBAL.special:
             keys = adjust(keys)
         kernel = _t_clamp_Tensor[keys]
@@ -300,8 +300,8 @@ def Tensor_clamp(self, min=None, max=None, **kwargs):
         return slow(_m_clamp, (self, min, max,), (None, None, ), (), kwargs)
     try:
         keys = self._k
-        if min is not None: keys |= min._k
-        if max is not None: keys |= max._k
+        if min is not None and type(min) not in NUMBERS: keys |= min._k
+        if max is not None and type(max) not in NUMBERS: keys |= max._k
         if GLOBAL.special:
             keys = adjust(keys)
         kernel = _t_clamp_Tensor[keys]
@@ -323,8 +323,8 @@ def clamp_(input, min=None, max=None, **kwargs):
         return slow(_p_clamp_, (input, min, max,), (None, None, ), (), kwargs)
     try:
         keys = input._k
-        if min is not None: keys |= min._k
-        if max is not None: keys |= max._k
+        if min is not None and type(min) not in NUMBERS: keys |= min._k
+        if max is not None and type(max) not in NUMBERS: keys |= max._k
         if GLOBAL.special:
             keys = adjust(keys)
         kernel = _t_clamp__Tensor[keys]
@@ -345,8 +345,8 @@ def Tensor_clamp_(self, min=None, max=None, **kwargs):
         return slow(_m_clamp_, (self, min, max,), (None, None, ), (), kwargs)
     try:
         keys = self._k
-        if min is not None: keys |= min._k
-        if max is not None: keys |= max._k
+        if min is not None and type(min) not in NUMBERS: keys |= min._k
+        if max is not None and type(max) not in NUMBERS: keys |= max._k
         if GLOBAL.special:
             keys = adjust(keys)
         kernel = _t_clamp__Tensor[keys]
@@ -368,8 +368,8 @@ def clip(input, min=None, max=None, *, out=None, **kwargs):
         return slow(_p_clip, (input, min, max,), (None, None, ), (('out', out, None), ), kwargs)
     try:
         keys = input._k
-        if min is not None: keys |= min._k
-        if max is not None: keys |= max._k
+        if min is not None and type(min) not in NUMBERS: keys |= min._k
+        if max is not None and type(max) not in NUMBERS: keys |= max._k
         if GLOBAL.special:
             keys = adjust(keys)
         kernel = _t_clip_Tensor[keys]
@@ -390,8 +390,8 @@ def Tensor_clip(self, min=None, max=None, **kwargs):
         return slow(_m_clip, (self, min, max,), (None, None, ), (), kwargs)
     try:
         keys = self._k
-        if min is not None: keys |= min._k
-        if max is not None: keys |= max._k
+        if min is not None and type(min) not in NUMBERS: keys |= min._k
+        if max is not None and type(max) not in NUMBERS: keys |= max._k
         if GLOBAL.special:
             keys = adjust(keys)
         kernel = _t_clip_Tensor[keys]
@@ -413,8 +413,8 @@ def clip_(input, min=None, max=None, **kwargs):
         return slow(_p_clip_, (input, min, max,), (None, None, ), (), kwargs)
     try:
         keys = input._k
-        if min is not None: keys |= min._k
-        if max is not None: keys |= max._k
+        if min is not None and type(min) not in NUMBERS: keys |= min._k
+        if max is not None and type(max) not in NUMBERS: keys |= max._k
         if GLOBAL.special:
             keys = adjust(keys)
         kernel = _t_clip__Tensor[keys]
@@ -435,8 +435,8 @@ def Tensor_clip_(self, min=None, max=None, **kwargs):
         return slow(_m_clip_, (self, min, max,), (None, None, ), (), kwargs)
     try:
         keys = self._k
-        if min is not None: keys |= min._k
-        if max is not None: keys |= max._k
+        if min is not None and type(min) not in NUMBERS: keys |= min._k
+        if max is not None and type(max) not in NUMBERS: keys |= max._k
         if GLOBAL.special:
             keys = adjust(keys)
         kernel = _t_clip__Tensor[keys]

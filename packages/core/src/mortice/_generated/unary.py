@@ -48,6 +48,24 @@ def Tensor_abs(self, **kwargs):
         raise
 
 _m_abs.public = Tensor_abs
+def Tensor_op_abs(self, **kwargs):
+    if kwargs:
+        return call_operator(_m_abs, (self,), (), (), kwargs)
+    try:
+        keys = self._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_abs[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return call_operator(_m_abs, (self,), (), (), kwargs)
+    try:
+        return kernel(self)
+    except Exception as error:
+        failed('abs', error, (self,))
+        raise
+
 _t_abs_ = table('abs_')
 _p_abs_ = Packet("abs_")
 def abs_(input, **kwargs):
@@ -394,6 +412,24 @@ def Tensor_positive(self, **kwargs):
         raise
 
 _m_positive.public = Tensor_positive
+def Tensor_op_positive(self, **kwargs):
+    if kwargs:
+        return call_operator(_m_positive, (self,), (), (), kwargs)
+    try:
+        keys = self._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_positive[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return call_operator(_m_positive, (self,), (), (), kwargs)
+    try:
+        return kernel(self)
+    except Exception as error:
+        failed('positive', error, (self,))
+        raise
+
 _t_sign = table('sign')
 _p_sign = Packet("sign")
 def sign(input, *, out=None, **kwargs):
@@ -5094,6 +5130,24 @@ def Tensor_bitwise_not(self, **kwargs):
         raise
 
 _m_bitwise_not.public = Tensor_bitwise_not
+def Tensor_op_bitwise_not(self, **kwargs):
+    if kwargs:
+        return call_operator(_m_bitwise_not, (self,), (), (), kwargs)
+    try:
+        keys = self._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_bitwise_not[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return call_operator(_m_bitwise_not, (self,), (), (), kwargs)
+    try:
+        return kernel(self)
+    except Exception as error:
+        failed('bitwise_not', error, (self,))
+        raise
+
 _t_bitwise_not_ = table('bitwise_not_')
 _p_bitwise_not_ = Packet("bitwise_not_")
 def bitwise_not_(input, **kwargs):
@@ -5262,4 +5316,4 @@ def polar(abs, angle, *, out=None, **kwargs):
 
 _p_polar.public = polar
 FUNCTIONS = {"abs": abs, "abs_": abs_, "absolute": absolute, "absolute_": absolute_, "neg": neg, "neg_": neg_, "negative": negative, "negative_": negative_, "positive": positive, "sign": sign, "sign_": sign_, "sgn": sgn, "sgn_": sgn_, "ceil": ceil, "ceil_": ceil_, "floor": floor, "floor_": floor_, "round": round, "round_": round_, "trunc": trunc, "trunc_": trunc_, "fix": fix, "fix_": fix_, "frac": frac, "frac_": frac_, "reciprocal": reciprocal, "reciprocal_": reciprocal_, "sqrt": sqrt, "sqrt_": sqrt_, "rsqrt": rsqrt, "rsqrt_": rsqrt_, "square": square, "square_": square_, "exp": exp, "exp_": exp_, "exp2": exp2, "exp2_": exp2_, "expm1": expm1, "expm1_": expm1_, "log": log, "log_": log_, "log2": log2, "log2_": log2_, "log10": log10, "log10_": log10_, "log1p": log1p, "log1p_": log1p_, "sin": sin, "sin_": sin_, "cos": cos, "cos_": cos_, "tan": tan, "tan_": tan_, "asin": asin, "asin_": asin_, "acos": acos, "acos_": acos_, "atan": atan, "atan_": atan_, "sinh": sinh, "sinh_": sinh_, "cosh": cosh, "cosh_": cosh_, "tanh": tanh, "tanh_": tanh_, "asinh": asinh, "asinh_": asinh_, "acosh": acosh, "acosh_": acosh_, "atanh": atanh, "atanh_": atanh_, "arcsin": arcsin, "arcsin_": arcsin_, "arccos": arccos, "arccos_": arccos_, "arctan": arctan, "arctan_": arctan_, "arcsinh": arcsinh, "arcsinh_": arcsinh_, "arccosh": arccosh, "arccosh_": arccosh_, "arctanh": arctanh, "arctanh_": arctanh_, "erf": erf, "erf_": erf_, "erfc": erfc, "erfc_": erfc_, "erfinv": erfinv, "erfinv_": erfinv_, "lgamma": lgamma, "lgamma_": lgamma_, "digamma": digamma, "digamma_": digamma_, "polygamma": polygamma, "sigmoid": sigmoid, "sigmoid_": sigmoid_, "logit": logit, "logit_": logit_, "i0": i0, "i0_": i0_, "sinc": sinc, "sinc_": sinc_, "deg2rad": deg2rad, "deg2rad_": deg2rad_, "rad2deg": rad2deg, "rad2deg_": rad2deg_, "nan_to_num": nan_to_num, "nan_to_num_": nan_to_num_, "angle": angle, "conj_physical": conj_physical, "conj_physical_": conj_physical_, "conj": conj, "resolve_conj": resolve_conj, "resolve_neg": resolve_neg, "isnan": isnan, "isinf": isinf, "isfinite": isfinite, "isposinf": isposinf, "isneginf": isneginf, "signbit": signbit, "isreal": isreal, "logical_not": logical_not, "logical_not_": logical_not_, "bitwise_not": bitwise_not, "bitwise_not_": bitwise_not_, "real": real, "imag": imag, "view_as_real": view_as_real, "view_as_complex": view_as_complex, "complex": complex, "polar": polar}
-METHODS = {"abs": Tensor_abs, "abs_": Tensor_abs_, "absolute": Tensor_absolute, "absolute_": Tensor_absolute_, "neg": Tensor_neg, "__neg__": Tensor_op_neg, "neg_": Tensor_neg_, "negative": Tensor_negative, "negative_": Tensor_negative_, "positive": Tensor_positive, "sign": Tensor_sign, "sign_": Tensor_sign_, "sgn": Tensor_sgn, "sgn_": Tensor_sgn_, "ceil": Tensor_ceil, "ceil_": Tensor_ceil_, "floor": Tensor_floor, "floor_": Tensor_floor_, "round": Tensor_round, "round_": Tensor_round_, "trunc": Tensor_trunc, "trunc_": Tensor_trunc_, "fix": Tensor_fix, "fix_": Tensor_fix_, "frac": Tensor_frac, "frac_": Tensor_frac_, "reciprocal": Tensor_reciprocal, "reciprocal_": Tensor_reciprocal_, "sqrt": Tensor_sqrt, "sqrt_": Tensor_sqrt_, "rsqrt": Tensor_rsqrt, "rsqrt_": Tensor_rsqrt_, "square": Tensor_square, "square_": Tensor_square_, "exp": Tensor_exp, "exp_": Tensor_exp_, "exp2": Tensor_exp2, "exp2_": Tensor_exp2_, "expm1": Tensor_expm1, "expm1_": Tensor_expm1_, "log": Tensor_log, "log_": Tensor_log_, "log2": Tensor_log2, "log2_": Tensor_log2_, "log10": Tensor_log10, "log10_": Tensor_log10_, "log1p": Tensor_log1p, "log1p_": Tensor_log1p_, "sin": Tensor_sin, "sin_": Tensor_sin_, "cos": Tensor_cos, "cos_": Tensor_cos_, "tan": Tensor_tan, "tan_": Tensor_tan_, "asin": Tensor_asin, "asin_": Tensor_asin_, "acos": Tensor_acos, "acos_": Tensor_acos_, "atan": Tensor_atan, "atan_": Tensor_atan_, "sinh": Tensor_sinh, "sinh_": Tensor_sinh_, "cosh": Tensor_cosh, "cosh_": Tensor_cosh_, "tanh": Tensor_tanh, "tanh_": Tensor_tanh_, "asinh": Tensor_asinh, "asinh_": Tensor_asinh_, "acosh": Tensor_acosh, "acosh_": Tensor_acosh_, "atanh": Tensor_atanh, "atanh_": Tensor_atanh_, "arcsin": Tensor_arcsin, "arcsin_": Tensor_arcsin_, "arccos": Tensor_arccos, "arccos_": Tensor_arccos_, "arctan": Tensor_arctan, "arctan_": Tensor_arctan_, "arcsinh": Tensor_arcsinh, "arcsinh_": Tensor_arcsinh_, "arccosh": Tensor_arccosh, "arccosh_": Tensor_arccosh_, "arctanh": Tensor_arctanh, "arctanh_": Tensor_arctanh_, "erf": Tensor_erf, "erf_": Tensor_erf_, "erfc": Tensor_erfc, "erfc_": Tensor_erfc_, "erfinv": Tensor_erfinv, "erfinv_": Tensor_erfinv_, "lgamma": Tensor_lgamma, "lgamma_": Tensor_lgamma_, "digamma": Tensor_digamma, "digamma_": Tensor_digamma_, "polygamma_": Tensor_polygamma_, "sigmoid": Tensor_sigmoid, "sigmoid_": Tensor_sigmoid_, "logit": Tensor_logit, "logit_": Tensor_logit_, "i0": Tensor_i0, "i0_": Tensor_i0_, "sinc": Tensor_sinc, "sinc_": Tensor_sinc_, "deg2rad": Tensor_deg2rad, "deg2rad_": Tensor_deg2rad_, "rad2deg": Tensor_rad2deg, "rad2deg_": Tensor_rad2deg_, "nan_to_num": Tensor_nan_to_num, "nan_to_num_": Tensor_nan_to_num_, "angle": Tensor_angle, "conj_physical": Tensor_conj_physical, "conj_physical_": Tensor_conj_physical_, "conj": Tensor_conj, "resolve_conj": Tensor_resolve_conj, "resolve_neg": Tensor_resolve_neg, "isnan": Tensor_isnan, "isinf": Tensor_isinf, "isfinite": Tensor_isfinite, "isposinf": Tensor_isposinf, "isneginf": Tensor_isneginf, "signbit": Tensor_signbit, "isreal": Tensor_isreal, "logical_not": Tensor_logical_not, "logical_not_": Tensor_logical_not_, "bitwise_not": Tensor_bitwise_not, "bitwise_not_": Tensor_bitwise_not_}
+METHODS = {"abs": Tensor_abs, "__abs__": Tensor_op_abs, "abs_": Tensor_abs_, "absolute": Tensor_absolute, "absolute_": Tensor_absolute_, "neg": Tensor_neg, "__neg__": Tensor_op_neg, "neg_": Tensor_neg_, "negative": Tensor_negative, "negative_": Tensor_negative_, "positive": Tensor_positive, "__pos__": Tensor_op_positive, "sign": Tensor_sign, "sign_": Tensor_sign_, "sgn": Tensor_sgn, "sgn_": Tensor_sgn_, "ceil": Tensor_ceil, "ceil_": Tensor_ceil_, "floor": Tensor_floor, "floor_": Tensor_floor_, "round": Tensor_round, "round_": Tensor_round_, "trunc": Tensor_trunc, "trunc_": Tensor_trunc_, "fix": Tensor_fix, "fix_": Tensor_fix_, "frac": Tensor_frac, "frac_": Tensor_frac_, "reciprocal": Tensor_reciprocal, "reciprocal_": Tensor_reciprocal_, "sqrt": Tensor_sqrt, "sqrt_": Tensor_sqrt_, "rsqrt": Tensor_rsqrt, "rsqrt_": Tensor_rsqrt_, "square": Tensor_square, "square_": Tensor_square_, "exp": Tensor_exp, "exp_": Tensor_exp_, "exp2": Tensor_exp2, "exp2_": Tensor_exp2_, "expm1": Tensor_expm1, "expm1_": Tensor_expm1_, "log": Tensor_log, "log_": Tensor_log_, "log2": Tensor_log2, "log2_": Tensor_log2_, "log10": Tensor_log10, "log10_": Tensor_log10_, "log1p": Tensor_log1p, "log1p_": Tensor_log1p_, "sin": Tensor_sin, "sin_": Tensor_sin_, "cos": Tensor_cos, "cos_": Tensor_cos_, "tan": Tensor_tan, "tan_": Tensor_tan_, "asin": Tensor_asin, "asin_": Tensor_asin_, "acos": Tensor_acos, "acos_": Tensor_acos_, "atan": Tensor_atan, "atan_": Tensor_atan_, "sinh": Tensor_sinh, "sinh_": Tensor_sinh_, "cosh": Tensor_cosh, "cosh_": Tensor_cosh_, "tanh": Tensor_tanh, "tanh_": Tensor_tanh_, "asinh": Tensor_asinh, "asinh_": Tensor_asinh_, "acosh": Tensor_acosh, "acosh_": Tensor_acosh_, "atanh": Tensor_atanh, "atanh_": Tensor_atanh_, "arcsin": Tensor_arcsin, "arcsin_": Tensor_arcsin_, "arccos": Tensor_arccos, "arccos_": Tensor_arccos_, "arctan": Tensor_arctan, "arctan_": Tensor_arctan_, "arcsinh": Tensor_arcsinh, "arcsinh_": Tensor_arcsinh_, "arccosh": Tensor_arccosh, "arccosh_": Tensor_arccosh_, "arctanh": Tensor_arctanh, "arctanh_": Tensor_arctanh_, "erf": Tensor_erf, "erf_": Tensor_erf_, "erfc": Tensor_erfc, "erfc_": Tensor_erfc_, "erfinv": Tensor_erfinv, "erfinv_": Tensor_erfinv_, "lgamma": Tensor_lgamma, "lgamma_": Tensor_lgamma_, "digamma": Tensor_digamma, "digamma_": Tensor_digamma_, "polygamma_": Tensor_polygamma_, "sigmoid": Tensor_sigmoid, "sigmoid_": Tensor_sigmoid_, "logit": Tensor_logit, "logit_": Tensor_logit_, "i0": Tensor_i0, "i0_": Tensor_i0_, "sinc": Tensor_sinc, "sinc_": Tensor_sinc_, "deg2rad": Tensor_deg2rad, "deg2rad_": Tensor_deg2rad_, "rad2deg": Tensor_rad2deg, "rad2deg_": Tensor_rad2deg_, "nan_to_num": Tensor_nan_to_num, "nan_to_num_": Tensor_nan_to_num_, "angle": Tensor_angle, "conj_physical": Tensor_conj_physical, "conj_physical_": Tensor_conj_physical_, "conj": Tensor_conj, "resolve_conj": Tensor_resolve_conj, "resolve_neg": Tensor_resolve_neg, "isnan": Tensor_isnan, "isinf": Tensor_isinf, "isfinite": Tensor_isfinite, "isposinf": Tensor_isposinf, "isneginf": Tensor_isneginf, "signbit": Tensor_signbit, "isreal": Tensor_isreal, "logical_not": Tensor_logical_not, "logical_not_": Tensor_logical_not_, "bitwise_not": Tensor_bitwise_not, "__invert__": Tensor_op_bitwise_not, "bitwise_not_": Tensor_bitwise_not_}

@@ -309,13 +309,42 @@ def Tensor_unsqueeze(self, dim, **kwargs):
         raise
 
 _m_unsqueeze.public = Tensor_unsqueeze
+_t_squeeze = table('squeeze')
 _p_squeeze = Packet("squeeze")
 def squeeze(*args, **kwargs):
+    if len(args) == 1 and not kwargs:
+        try:
+            keys = args[0]._k
+            if GLOBAL.special:
+                keys = adjust(keys)
+            kernel = _t_squeeze[keys]
+        except (AttributeError, KeyError):
+            kernel = None
+        if kernel is not None:
+            try:
+                return kernel(args[0])
+            except Exception as error:
+                failed('squeeze', error, (args[0],))
+                raise
     return call_by_plan(_p_squeeze, args, kwargs)
 
 _p_squeeze.public = squeeze
 _m_squeeze = Packet("squeeze", True)
 def Tensor_squeeze(self, *args, **kwargs):
+    if not args and not kwargs:
+        try:
+            keys = self._k
+            if GLOBAL.special:
+                keys = adjust(keys)
+            kernel = _t_squeeze[keys]
+        except (AttributeError, KeyError):
+            kernel = None
+        if kernel is not None:
+            try:
+                return kernel(self)
+            except Exception as error:
+                failed('squeeze', error, (self,))
+                raise
     return call_by_plan(_m_squeeze, (self, *args), kwargs)
 
 _m_squeeze.public = Tensor_squeeze
@@ -1351,8 +1380,23 @@ def Tensor_t_(self, **kwargs):
         raise
 
 _m_t_.public = Tensor_t_
+_t_squeeze_ = table('squeeze_')
 _m_squeeze_ = Packet("squeeze_", True)
 def Tensor_squeeze_(self, *args, **kwargs):
+    if not args and not kwargs:
+        try:
+            keys = self._k
+            if GLOBAL.special:
+                keys = adjust(keys)
+            kernel = _t_squeeze_[keys]
+        except (AttributeError, KeyError):
+            kernel = None
+        if kernel is not None:
+            try:
+                return kernel(self)
+            except Exception as error:
+                failed('squeeze_', error, (self,))
+                raise
     return call_by_plan(_m_squeeze_, (self, *args), kwargs)
 
 _m_squeeze_.public = Tensor_squeeze_

@@ -5,23 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from mortice._base.errors import DTypeError
+from mortice._dispatch.call import is_operand
 from mortice._dispatch.operator import get
 from mortice._types.promotion import NUMBERS
 
 # -- Python operators ------------------------------------------------------------------------------
 
 
-def _operand(value: Any) -> bool:
-    from mortice._dispatch.call import _is_operand  # pyright: ignore[reportPrivateUsage]
-
-    return _is_operand(value)
-
-
 def _reflected(name: str) -> Any:
     """``other OP self`` where ``other`` is no tensor: a number, or numpy's."""
 
     def operator(self: Any, other: Any) -> Any:
-        if not _operand(other):
+        if not is_operand(other):
             return NotImplemented
         return _FUNCTIONS[name](_as_tensor(other, self), self)
 
@@ -39,48 +34,16 @@ def _as_tensor(value: Any, like: Any) -> Any:
     return tensor_like(value, like)
 
 
-def _forward(name: str) -> Any:
-    def operator(self: Any, other: Any) -> Any:
-        return _FUNCTIONS[name](self, other) if _operand(other) else NotImplemented
-
-    return operator
-
-
-def _inplace(name: str) -> Any:
-    def operator(self: Any, other: Any) -> Any:
-        return getattr(self, name)(other) if _operand(other) else NotImplemented
-
-    return operator
-
-
-def _rsub(self: Any, other: Any) -> Any:
-    if type(other) in NUMBERS:
-        return _FUNCTIONS["rsub"](self, other)
-    return _FUNCTIONS["sub"](_as_tensor(other, self), self) if _operand(other) else NotImplemented
-
-
 def _rtruediv(self: Any, other: Any) -> Any:
     if type(other) in NUMBERS:
         return self.reciprocal() * other
-    return _FUNCTIONS["div"](_as_tensor(other, self), self) if _operand(other) else NotImplemented
+    return _FUNCTIONS["div"](_as_tensor(other, self), self) if is_operand(other) else NotImplemented
 
 
 def _rpow(self: Any, other: Any) -> Any:
     if type(other) in NUMBERS:
         return get("pow.Scalar")(other, self)
-    return _FUNCTIONS["pow"](_as_tensor(other, self), self) if _operand(other) else NotImplemented
-
-
-def _invert(self: Any) -> Any:
-    return self.bitwise_not()
-
-
-def _abs(self: Any) -> Any:
-    return self.abs()
-
-
-def _pos(self: Any) -> Any:
-    return self.positive()
+    return _FUNCTIONS["pow"](_as_tensor(other, self), self) if is_operand(other) else NotImplemented
 
 
 def _real(self: Any) -> Any:
@@ -164,30 +127,13 @@ FUNCTIONS: dict[str, Any] = {
 }
 
 METHODS: dict[str, Any] = {
-    "__rsub__": _rsub,
     "__rtruediv__": _rtruediv,
     "__rdiv__": _rtruediv,
-    "__pow__": _forward("pow"),
     "__rpow__": _rpow,
-    "__ipow__": _inplace("pow_"),
-    "__floordiv__": _forward("floor_divide"),
     "__rfloordiv__": _reflected("floor_divide"),
-    "__ifloordiv__": _inplace("floor_divide_"),
-    "__mod__": _forward("remainder"),
     "__rmod__": _reflected("remainder"),
-    "__imod__": _inplace("remainder_"),
-    "__lshift__": _forward("bitwise_left_shift"),
     "__rlshift__": _reflected("bitwise_left_shift"),
-    "__ilshift__": _inplace("bitwise_left_shift_"),
-    "__rshift__": _forward("bitwise_right_shift"),
     "__rrshift__": _reflected("bitwise_right_shift"),
-    "__irshift__": _inplace("bitwise_right_shift_"),
-    "__iand__": _inplace("bitwise_and_"),
-    "__ior__": _inplace("bitwise_or_"),
-    "__ixor__": _inplace("bitwise_xor_"),
-    "__invert__": _invert,
-    "__abs__": _abs,
-    "__pos__": _pos,
     "real": property(_real, _set_part("real")),
     "imag": property(_imag, _set_part("imag")),
     "norm": norm,

@@ -37,11 +37,28 @@ DUNDERS = {
     "bitwise_and": ("__and__", "__rand__"),
     "bitwise_or": ("__or__", "__ror__"),
     "bitwise_xor": ("__xor__", "__rxor__"),
+    "pow": ("__pow__",),
+    "rsub": ("__rsub__",),
+    "floor_divide": ("__floordiv__",),
+    "remainder": ("__mod__",),
+    "bitwise_left_shift": ("__lshift__",),
+    "bitwise_right_shift": ("__rshift__",),
     "neg": ("__neg__",),
+    "abs": ("__abs__",),
+    "positive": ("__pos__",),
+    "bitwise_not": ("__invert__",),
     "add_": ("__iadd__",),
     "sub_": ("__isub__",),
     "mul_": ("__imul__",),
     "div_": ("__itruediv__",),
+    "pow_": ("__ipow__",),
+    "floor_divide_": ("__ifloordiv__",),
+    "remainder_": ("__imod__",),
+    "bitwise_and_": ("__iand__",),
+    "bitwise_or_": ("__ior__",),
+    "bitwise_xor_": ("__ixor__",),
+    "bitwise_left_shift_": ("__ilshift__",),
+    "bitwise_right_shift_": ("__irshift__",),
 }
 
 
@@ -145,7 +162,7 @@ def emit_module(stanzas: list[Stanza], operators: list[Declared], source: str) -
         has_method = "method" in packet.variants
         if not (has_function or has_method):
             continue
-        if packet.is_simple:
+        if packet.is_simple or takes_tensor_alone(packet):
             parts.append(f"_t_{packet.primary.ident} = table({packet.primary.name!r})")
         if has_function:
             parts += [f'_p_{name} = Packet("{name}")', _stub(packet, False, name, "slow")]
@@ -173,8 +190,48 @@ def _stub(packet: PacketSpec, method: bool, stub_name: str, slow: str) -> str:
         doc = _docstring(packet)
         first = "self, *args" if method else "*args"
         given = "(self, *args)" if method else "args"
-        return f"def {stub_name}({first}, **kwargs):\n{doc}    return call_by_plan({p}, {given}, kwargs)\n"
+        inline = _unary_lines(packet, method)
+        return (
+            f"def {stub_name}({first}, **kwargs):\n{doc}{inline}"
+            f"    return call_by_plan({p}, {given}, kwargs)\n"
+        )
     return _inline_stub(packet, method, stub_name, slow)
+
+
+def _unary_lines(packet: PacketSpec, method: bool) -> str:
+    """In line, the call of an overloaded function with nothing but its tensor, as ``x.sum()``."""
+    op = packet.primary
+    if not takes_tensor_alone(packet):
+        return ""
+    rest = "".join(f", {default_text(a)}" for a in op.schema.arguments[1:])
+    x = "self" if method else "args[0]"
+    test = "not args and not kwargs" if method else "len(args) == 1 and not kwargs"
+    return (
+        f"    if {test}:\n"
+        "        try:\n"
+        f"            keys = {x}._k\n"
+        "            if GLOBAL.special:\n"
+        "                keys = adjust(keys)\n"
+        f"            kernel = _t_{op.ident}[keys]\n"
+        "        except (AttributeError, KeyError):\n"
+        "            kernel = None\n"
+        "        if kernel is not None:\n"
+        "            try:\n"
+        f"                return kernel({x}{rest})\n"
+        "            except Exception as error:\n"
+        f"                failed({op.name!r}, error, ({x}{rest},))\n"
+        "                raise\n"
+    )
+
+
+def takes_tensor_alone(packet: PacketSpec) -> bool:
+    """Whether the first overload can be called with one tensor and defaults."""
+    op = packet.primary
+    return (
+        not packet.is_simple
+        and _can_inline(op)
+        and all(a.default is not REQUIRED for a in op.schema.arguments[1:])
+    )
 
 
 def _docstring(packet: PacketSpec) -> str:
@@ -306,7 +363,10 @@ def _key_lines(op: Declared, names: list[str]) -> list[str]:
     for i, (a, name) in enumerate(zip(op.schema.arguments, names)):
         if not _is_plain_tensor(a):
             continue
-        if a.type.is_optional:
+        if a.type.is_optional and op.stanza.numbers:
+            test = f"{name} is not None and type({name}) not in NUMBERS"
+            lines.append(f"        if {test}: keys |= {name}._k")
+        elif a.type.is_optional:
             lines.append(f"        if {name} is not None: keys |= {name}._k")
         elif i and op.stanza.numbers:
             lines.append(f"        if type({name}) not in NUMBERS: keys |= {name}._k")
