@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mortice import config
 from mortice.backend import hookimpl
 
 
@@ -14,6 +15,15 @@ class CpuRuntime:
     """
 
     kernel_package = "mortice_cpu.kernels"
+
+    def __init__(self) -> None:
+        threads = config.num_threads
+        if threads:  # otherwise each library's own default, and neither is imported for it here
+            import mortice_llvm
+            from mortice_llvm import blas
+
+            mortice_llvm.set_num_threads(threads)
+            blas.set_num_threads(threads)
 
     def count(self) -> int:
         return 1

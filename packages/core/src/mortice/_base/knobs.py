@@ -102,7 +102,8 @@ KNOBS: dict[str, Knob] = {
             "num_threads",
             "int",
             0,
-            "Threads that CPU kernels may use. 0: one per core that the process may run on.",
+            "Threads that CPU kernels and numpy's BLAS may use, read when the device `cpu` is first used. "
+            "0: each library's own default, one per core.",
             narrow=_fewer,
         ),
         Knob(
