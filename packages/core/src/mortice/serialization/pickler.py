@@ -489,7 +489,7 @@ def importable(item: Any) -> Name:
             f"{module}.{qualname} is not found under that name, so no reader could find it. "
             "Define it at the top of a module (no lambda, no class inside a function)."
         )
-    return Name(torch_module(module) or module, qualname)
+    return Name(torch_module(module, qualname) or module, qualname)
 
 
 _ATOMS: dict[type, Callable[[Pickler, Any], None]] = {

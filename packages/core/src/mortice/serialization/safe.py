@@ -92,6 +92,12 @@ def is_safe_type(cls: type) -> bool:
 def paste_hint(full: str) -> str:
     """What to type to allow ``full``."""
     module, _, name = full.rpartition(".")
+    for theirs, ours in (("torch.nn.modules.", "mortice.nn"), ("torch.optim.", "mortice.optim")):
+        if full.startswith(theirs):
+            return (
+                f"If you trust the file: import {ours}; "
+                f"mortice.serialization.add_safe_globals([{ours}.{name}])."
+            )
     if full.startswith("torch."):
         return (
             f"If you trust the file, name what stands for it here: "

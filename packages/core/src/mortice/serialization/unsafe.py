@@ -17,7 +17,7 @@ from mortice.serialization import bounds, rebuild
 from mortice.serialization.formats import PYTHON2_MODULES
 from mortice.serialization.load import StorageReader
 from mortice.serialization.materialize import Materializer
-from mortice.serialization.naming import our_module
+from mortice.serialization.naming import ours
 from mortice.serialization.reader import Checkpoint, open_frame
 from mortice.serialization.source import Source
 from mortice.serialization.specs import Global, Spec, StorageClass
@@ -95,7 +95,8 @@ class _Loader:
         if rule is None or not module.startswith("torch"):
             if full in ("torch.Tensor", "torch._tensor.Tensor"):
                 return self._made(Global("torch.Tensor", 0, rule=rebuild.RULES["torch.Size"]))
-            return default(our_module(module), name)
+            counterpart = ours(full)
+            return default(module, name) if counterpart is None else counterpart
         made = Global(full, 0, rule=rule)
 
         def call(*args: Any) -> Any:
