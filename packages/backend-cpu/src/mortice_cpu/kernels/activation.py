@@ -95,7 +95,7 @@ def relu_inplace(self: Any) -> Any:
     if not a.flags.c_contiguous or (self._t.itemsize < 4 and self._t.kind == FLOAT):
         a[...] = relu(self)._a
         return self
-    np.maximum(a, number(0, a.dtype), a)
+    np.maximum(a, number(0, a.dtype), out=a)
     return self
 
 

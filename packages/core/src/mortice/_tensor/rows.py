@@ -150,7 +150,8 @@ def _inplace_composite(op: Operator, functional: Operator) -> Kernel:
     """In place by ``copy_``, which records the history that the body has."""
 
     def inplace(self: Any, *args: Any) -> Any:
-        result = functional(self, *args)
+        # The body may save what it reads, and copy_ is about to overwrite it.
+        result = functional(self if self._g is None else self.clone(), *args)
         if tuple(result._a.shape) != tuple(self._a.shape):
             raise _broadcast_mismatch(op, self, result)
         check_cast(op, result._t, self._t)

@@ -78,7 +78,8 @@ class LRScheduler:
 
     def step(self, epoch: int | None = None) -> None:
         """Go to the next step, or (deprecated) to ``epoch``, and set the rates."""
-        if self._step_count == 1 and not getattr(self.optimizer, "_opt_called", False):
+        early = self._step_count == 1 and not self._is_initial
+        if early and not getattr(self.optimizer, "_opt_called", False):
             import warnings
 
             warnings.warn(
