@@ -333,7 +333,7 @@ def gather(self: Any, dim: int, index: Any, sparse_grad: bool) -> Any:
 def _in_bounds(at: Any, size: int, d: int) -> None:
     if at.size and (at.min() < 0 or at.max() >= size):
         bad = int(at[(at < 0) | (at >= size)].flat[0])
-        raise DimensionError(f"index {bad} is out of bounds for dimension {d} with size {size}")
+        raise ShapeError(f"index {bad} is out of bounds for dimension {d} with size {size}")
 
 
 def _scatter_parts(target: Any, dim: int, index: Any, src: Any) -> Any:
@@ -443,6 +443,12 @@ def masked_scatter(self: Any, mask: Any, source: Any) -> Any:
 
 
 def masked_scatter_(self: Any, mask: Any, source: Any) -> Any:
+    shape, _ = shape_rule("masked_scatter")(self, mask, source)
+    if shape != self._a.shape:
+        raise ShapeError(
+            f"masked_scatter_: the mask of shape {list(mask.shape)} does not fit the tensor of shape "
+            f"{list(self.shape)}"
+        )
     _masked_scatter(self, self._a, mask, source)
     return self
 
@@ -485,13 +491,12 @@ def _put_flat(self: Any, target: Any, index: Any, source: Any, accumulate: bool)
     _checked_rule("put", self, index, source, accumulate)
     at = _flat_positions(index, target.size).reshape(-1)
     values = source._a.reshape(-1)
-    key = np.unravel_index(np.where(at < 0, at + target.size, at), target.shape)
+    whole = target if target.ndim else target.reshape(1)
+    key = np.unravel_index(np.where(at < 0, at + target.size, at), whole.shape)
     if accumulate:
-        add_at(target if target.ndim else target.reshape(1), key or (at,), values)
-    elif target.ndim:
-        target[key] = values
-    elif values.size:
-        target[...] = values[-1]
+        add_at(whole, key, values)
+    else:
+        whole[key] = values
 
 
 # -- sets ------------------------------------------------------------------------------------------

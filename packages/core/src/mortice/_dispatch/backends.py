@@ -176,6 +176,9 @@ def _without_tensors(op: Operator) -> Kernel:
 
 def _no_tensor_arguments(op: Operator) -> Kernel:
     def on_first_tensor(*args: Any) -> Any:
+        rule = op.shape_rule()
+        if rule is not None:
+            rule(*args)  # may know better what is wrong
         raise NoKernel(
             f"{op.qualified}: there were no tensor arguments to this function, so no device could "
             "be chosen. Pass at least one tensor."

@@ -193,7 +193,7 @@ def _to_int(value: Any) -> Any:
     if isinstance(value, bool):
         return int(value)
     if hasattr(value, "_k"):
-        if value.ndim == 0 and not value._t.differentiable:
+        if value.ndim == 0 and not value._t.differentiable and value._t.kind != dtypes.BOOL:
             return int(value.item())
         return _UNSET
     if isinstance(value, float) or not hasattr(type(value), "__index__"):

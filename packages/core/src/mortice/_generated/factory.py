@@ -95,6 +95,8 @@ _m_resize_ = Packet("resize_", True)
 def Tensor_resize_(self, *size, memory_format=None, **kwargs):
     if len(size) == 1 and type(size[0]) is not int:
         size = size[0]
+    if kwargs and not size:  # given by name
+        return slow(_m_resize_, (self,), (), (('memory_format', memory_format, None), ), kwargs)
     if kwargs:
         return slow(_m_resize_, (self, size,), (), (('memory_format', memory_format, None), ), kwargs)
     try:

@@ -232,24 +232,86 @@ def Tensor_index_copy_(self, dim, index, source, **kwargs):
         raise
 
 _m_index_copy_.public = Tensor_index_copy_
+_t_index_fill_int_Tensor = table('index_fill.int_Tensor')
 _p_index_fill = Packet("index_fill")
-def index_fill(*args, **kwargs):
-    return call_by_plan(_p_index_fill, args, kwargs)
+def index_fill(input, dim, index, value, **kwargs):
+    if kwargs:
+        return slow(_p_index_fill, (input, dim, index, value,), (), (), kwargs)
+    try:
+        keys = input._k | index._k | value._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_index_fill_int_Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_index_fill, (input, dim, index, value,), (), (), kwargs)
+    try:
+        return kernel(input, dim, index, value)
+    except Exception as error:
+        failed('index_fill.int_Tensor', error, (input, dim, index, value,))
+        raise
 
 _p_index_fill.public = index_fill
 _m_index_fill = Packet("index_fill", True)
-def Tensor_index_fill(self, *args, **kwargs):
-    return call_by_plan(_m_index_fill, (self, *args), kwargs)
+def Tensor_index_fill(self, dim, index, value, **kwargs):
+    if kwargs:
+        return slow(_m_index_fill, (self, dim, index, value,), (), (), kwargs)
+    try:
+        keys = self._k | index._k | value._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_index_fill_int_Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_index_fill, (self, dim, index, value,), (), (), kwargs)
+    try:
+        return kernel(self, dim, index, value)
+    except Exception as error:
+        failed('index_fill.int_Tensor', error, (self, dim, index, value,))
+        raise
 
 _m_index_fill.public = Tensor_index_fill
+_t_index_fill__int_Tensor = table('index_fill_.int_Tensor')
 _p_index_fill_ = Packet("index_fill_")
-def index_fill_(*args, **kwargs):
-    return call_by_plan(_p_index_fill_, args, kwargs)
+def index_fill_(input, dim, index, value, **kwargs):
+    if kwargs:
+        return slow(_p_index_fill_, (input, dim, index, value,), (), (), kwargs)
+    try:
+        keys = input._k | index._k | value._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_index_fill__int_Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_index_fill_, (input, dim, index, value,), (), (), kwargs)
+    try:
+        return kernel(input, dim, index, value)
+    except Exception as error:
+        failed('index_fill_.int_Tensor', error, (input, dim, index, value,))
+        raise
 
 _p_index_fill_.public = index_fill_
 _m_index_fill_ = Packet("index_fill_", True)
-def Tensor_index_fill_(self, *args, **kwargs):
-    return call_by_plan(_m_index_fill_, (self, *args), kwargs)
+def Tensor_index_fill_(self, dim, index, value, **kwargs):
+    if kwargs:
+        return slow(_m_index_fill_, (self, dim, index, value,), (), (), kwargs)
+    try:
+        keys = self._k | index._k | value._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_index_fill__int_Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_index_fill_, (self, dim, index, value,), (), (), kwargs)
+    try:
+        return kernel(self, dim, index, value)
+    except Exception as error:
+        failed('index_fill_.int_Tensor', error, (self, dim, index, value,))
+        raise
 
 _m_index_fill_.public = Tensor_index_fill_
 _t_index_reduce = table('index_reduce')

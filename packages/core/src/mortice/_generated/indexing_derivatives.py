@@ -31,7 +31,7 @@ def index_Tensor(next, op):
         node = _new(Node)
         node.info = info
         node.edges = edges
-        node.saved = (tuple(save(t) for t in indices), self._a.shape,)
+        node.saved = (tuple(save_value(t) for t in indices), self._a.shape,)
         node.meta = (result._a.shape, result._t)
         node.extra = None if not GLOBAL.recording else notes()
         result._g = node
@@ -58,7 +58,7 @@ def index_put(next, op):
         node = _new(Node)
         node.info = info
         node.edges = edges
-        node.saved = (tuple(save(t) for t in indices), accumulate, values._a.shape,)
+        node.saved = (tuple(save_value(t) for t in indices), accumulate, values._a.shape,)
         node.meta = (result._a.shape, result._t)
         node.extra = None if not GLOBAL.recording else notes()
         result._g = node
@@ -83,7 +83,7 @@ def index_put_(next, op):
         node = _new(Node)
         node.info = info
         node.edges = edges
-        node.saved = (tuple(save(t) for t in indices), accumulate, values._a.shape,)
+        node.saved = (tuple(save_value(t) for t in indices), accumulate, values._a.shape,)
         next(self, indices, values, accumulate)
         rebase(self, node)
         return self
@@ -215,6 +215,56 @@ def index_copy_(next, op):
         return self
     return autograd
 
+def _backward_of_index_fill_int_Tensor(node, grads):
+    dim, index, = unpack(node)
+    edges = node.edges
+    grad = grads[0]
+    return (grad.index_fill(dim, index, 0) if edges[0] is not None else None,
+            filled_places(grad, dim, index) if edges[1] is not None else None,)
+
+def index_fill_int_Tensor(next, op):
+    info = Info("IndexFillBackward0", _backward_of_index_fill_int_Tensor, op)
+    def autograd(self, dim, index, value):
+        result = next(self, dim, index, value)
+        if not result._t.differentiable:
+            return result
+        edges = (self._g, value._g,)
+        if not any(edges):
+            return result
+        node = _new(Node)
+        node.info = info
+        node.edges = edges
+        node.saved = (dim, save(index),)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
+        return result
+    return autograd
+
+def _backward_of_index_fill__int_Tensor(node, grads):
+    dim, index, = unpack(node)
+    edges = node.edges
+    grad = grads[0]
+    return (grad.index_fill(dim, index, 0) if edges[0] is not None else None,
+            filled_places(grad, dim, index) if edges[1] is not None else None,)
+
+def index_fill__int_Tensor(next, op):
+    info = Info("IndexFillBackward0", _backward_of_index_fill__int_Tensor, op)
+    def autograd(self, dim, index, value):
+        check_inplace(self, op)
+        edges = (self._g, value._g,)
+        if not any(edges):
+            return next(self, dim, index, value)
+        node = _new(Node)
+        node.info = info
+        node.edges = edges
+        node.saved = (dim, save(index),)
+        next(self, dim, index, value)
+        rebase(self, node)
+        return self
+    return autograd
+
 def _backward_of_index_fill_int_Scalar(node, grads):
     dim, index, = unpack(node)
     edges = node.edges
@@ -252,56 +302,6 @@ def index_fill__int_Scalar(next, op):
     def autograd(self, dim, index, value):
         check_inplace(self, op)
         edges = (self._g,)
-        if not any(edges):
-            return next(self, dim, index, value)
-        node = _new(Node)
-        node.info = info
-        node.edges = edges
-        node.saved = (dim, save(index),)
-        next(self, dim, index, value)
-        rebase(self, node)
-        return self
-    return autograd
-
-def _backward_of_index_fill_int_Tensor(node, grads):
-    dim, index, = unpack(node)
-    edges = node.edges
-    grad = grads[0]
-    return (grad.index_fill(dim, index, 0) if edges[0] is not None else None,
-            grad.index_select(dim, index).sum() if edges[1] is not None else None,)
-
-def index_fill_int_Tensor(next, op):
-    info = Info("IndexFillBackward0", _backward_of_index_fill_int_Tensor, op)
-    def autograd(self, dim, index, value):
-        result = next(self, dim, index, value)
-        if not result._t.differentiable:
-            return result
-        edges = (self._g, value._g,)
-        if not any(edges):
-            return result
-        node = _new(Node)
-        node.info = info
-        node.edges = edges
-        node.saved = (dim, save(index),)
-        node.meta = (result._a.shape, result._t)
-        node.extra = None if not GLOBAL.recording else notes()
-        result._g = node
-        result._k |= AUTOGRAD
-        return result
-    return autograd
-
-def _backward_of_index_fill__int_Tensor(node, grads):
-    dim, index, = unpack(node)
-    edges = node.edges
-    grad = grads[0]
-    return (grad.index_fill(dim, index, 0) if edges[0] is not None else None,
-            grad.index_select(dim, index).sum() if edges[1] is not None else None,)
-
-def index_fill__int_Tensor(next, op):
-    info = Info("IndexFillBackward0", _backward_of_index_fill__int_Tensor, op)
-    def autograd(self, dim, index, value):
-        check_inplace(self, op)
-        edges = (self._g, value._g,)
         if not any(edges):
             return next(self, dim, index, value)
         node = _new(Node)
@@ -834,8 +834,8 @@ def _backward_of_as_strided_scatter(node, grads):
     size, stride, storage_offset, src_shape, = unpack(node)
     edges = node.edges
     grad = grads[0]
-    return (call('as_strided_scatter', grad.contiguous(), zeros(src_shape, grad.dtype, grad.device), size, stride, storage_offset) if edges[0] is not None else None,
-            call('as_strided', grad.contiguous(), size, stride, storage_offset).clone() if edges[1] is not None else None,)
+    return (call('as_strided_scatter', grad, zeros(src_shape, grad.dtype, grad.device), size, stride, storage_offset) if edges[0] is not None else None,
+            call('as_strided', grad, size, stride, storage_offset).clone() if edges[1] is not None else None,)
 
 def as_strided_scatter(next, op):
     info = Info("AsStridedScatterBackward0", _backward_of_as_strided_scatter, op)

@@ -757,6 +757,8 @@ _m_count_nonzero = Packet("count_nonzero", True)
 def Tensor_count_nonzero(self, *dim, **kwargs):
     if len(dim) == 1 and type(dim[0]) is not int:
         dim = dim[0]
+    if kwargs and not dim:  # given by name
+        return slow(_m_count_nonzero, (self,), (), (), kwargs)
     if kwargs:
         return slow(_m_count_nonzero, (self, dim,), (), (), kwargs)
     try:

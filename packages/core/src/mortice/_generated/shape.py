@@ -57,6 +57,8 @@ _m_repeat = Packet("repeat", True)
 def Tensor_repeat(self, *repeats, **kwargs):
     if len(repeats) == 1 and type(repeats[0]) is not int:
         repeats = repeats[0]
+    if kwargs and not repeats:  # given by name
+        return slow(_m_repeat, (self,), (), (), kwargs)
     if kwargs:
         return slow(_m_repeat, (self, repeats,), (), (), kwargs)
     try:
@@ -102,6 +104,8 @@ _m_tile = Packet("tile", True)
 def Tensor_tile(self, *dims, **kwargs):
     if len(dims) == 1 and type(dims[0]) is not int:
         dims = dims[0]
+    if kwargs and not dims:  # given by name
+        return slow(_m_tile, (self,), (), (), kwargs)
     if kwargs:
         return slow(_m_tile, (self, dims,), (), (), kwargs)
     try:
@@ -157,6 +161,8 @@ _m_flip = Packet("flip", True)
 def Tensor_flip(self, *dims, **kwargs):
     if len(dims) == 1 and type(dims[0]) is not int:
         dims = dims[0]
+    if kwargs and not dims:  # given by name
+        return slow(_m_flip, (self,), (), (), kwargs)
     if kwargs:
         return slow(_m_flip, (self, dims,), (), (), kwargs)
     try:

@@ -12,6 +12,8 @@ _m_view = Packet("view", True)
 def Tensor_view(self, *size, **kwargs):
     if len(size) == 1 and type(size[0]) is not int:
         size = size[0]
+    if kwargs and not size:  # given by name
+        return slow(_m_view, (self,), (), (), kwargs)
     if kwargs:
         return slow(_m_view, (self, size,), (), (), kwargs)
     try:
@@ -139,6 +141,8 @@ _m_permute = Packet("permute", True)
 def Tensor_permute(self, *dims, **kwargs):
     if len(dims) == 1 and type(dims[0]) is not int:
         dims = dims[0]
+    if kwargs and not dims:  # given by name
+        return slow(_m_permute, (self,), (), (), kwargs)
     if kwargs:
         return slow(_m_permute, (self, dims,), (), (), kwargs)
     try:
@@ -163,6 +167,8 @@ _m_expand = Packet("expand", True)
 def Tensor_expand(self, *size, implicit=False, **kwargs):
     if len(size) == 1 and type(size[0]) is not int:
         size = size[0]
+    if kwargs and not size:  # given by name
+        return slow(_m_expand, (self,), (), (('implicit', implicit, False), ), kwargs)
     if kwargs:
         return slow(_m_expand, (self, size,), (), (('implicit', implicit, False), ), kwargs)
     try:
@@ -788,6 +794,8 @@ _m_reshape = Packet("reshape", True)
 def Tensor_reshape(self, *shape, **kwargs):
     if len(shape) == 1 and type(shape[0]) is not int:
         shape = shape[0]
+    if kwargs and not shape:  # given by name
+        return slow(_m_reshape, (self,), (), (), kwargs)
     if kwargs:
         return slow(_m_reshape, (self, shape,), (), (), kwargs)
     try:
@@ -1277,6 +1285,8 @@ _m_broadcast_to = Packet("broadcast_to", True)
 def Tensor_broadcast_to(self, *size, **kwargs):
     if len(size) == 1 and type(size[0]) is not int:
         size = size[0]
+    if kwargs and not size:  # given by name
+        return slow(_m_broadcast_to, (self,), (), (), kwargs)
     if kwargs:
         return slow(_m_broadcast_to, (self, size,), (), (), kwargs)
     try:

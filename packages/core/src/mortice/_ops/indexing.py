@@ -216,6 +216,12 @@ def index_fill_by_copy(self: Any, dim: int, index: Any, value: Any) -> Any:
     return call("index_fill.int_Scalar", self, dim, index, value.item())
 
 
+def filled_places(grad: Any, dim: int, index: Any) -> Any:
+    """The sum over what was filled, places named twice counted once."""
+    once = call("_unique2", index, True, False, False)[0]
+    return call("index_select", grad, dim, once).sum()
+
+
 REDUCTIONS = ("prod", "mean", "amax", "amin")
 
 
@@ -357,7 +363,10 @@ def scatter_reduce_grad(
         return call("scatter_add", target, dim, index, values)
 
     part = src if tuple(src._a.shape) == tuple(index._a.shape) else _corner(src, index)
-    own, theirs = _reduce_grad(grad, self, part, reduce, include_self, result, back, into)
+    def reduced(target: Any, values: Any) -> Any:
+        return call("scatter_reduce.two", target, dim, index, values, reduce, include_self)
+
+    own, theirs = _reduce_grad(grad, self, part, reduce, include_self, result, back, into, reduced)
     if not include_self:
         own = own.scatter(dim, index, 0)
     if theirs._a.shape != src._a.shape:
@@ -380,15 +389,19 @@ def index_reduce_grad(
     def into(target: Any, values: Any) -> Any:
         return call("index_add", target, dim, index, values, 1)
 
-    own, theirs = _reduce_grad(grad, self, source, reduce, include_self, result, back, into)
+    def reduced(target: Any, values: Any) -> Any:
+        return call("index_reduce", target, dim, index, values, reduce, include_self)
+
+    own, theirs = _reduce_grad(grad, self, source, reduce, include_self, result, back, into, reduced)
     if not include_self:
         own = own.index_fill(dim, index, 0)
     return own, theirs.expand_as(source) if theirs._a.shape != source._a.shape else theirs
 
 
 def _reduce_grad(
-    grad: Any, self: Any, src: Any, reduce: str, include_self: bool, result: Any, back: Any, into: Any
-) -> tuple[Any, Any]:
+    grad: Any, self: Any, src: Any, reduce: str, include_self: bool, result: Any, back: Any, into: Any,
+    reduced: Any,
+) -> tuple[Any, Any]:  # fmt: skip
     if reduce == "sum":
         return grad, back(grad)
     if reduce == "mean":
@@ -399,7 +412,7 @@ def _reduce_grad(
         counts = counts.masked_fill(counts == 0, 1)
         return grad / counts, back(grad) / back(counts)
     if reduce == "prod":
-        return _prod_grad(grad, self, src, include_self, result, back, into)
+        return _prod_grad(grad, self, src, include_self, result, back, into, reduced)
     own = self == result
     theirs = src == back(result)
     hits = into((own if include_self else own & False).to(grad._t), theirs.to(grad._t))
@@ -422,31 +435,18 @@ def into_zero(start: Any, into: Any, src: Any) -> Any:
 
 
 def _prod_grad(
-    grad: Any, self: Any, src: Any, include_self: bool, result: Any, back: Any, into: Any
+    grad: Any, self: Any, src: Any, include_self: bool, result: Any, back: Any, into: Any, reduced: Any
 ) -> tuple[Any, Any]:
     """Products with zeros: a place with one zero passes the product of the others to it."""
-    own = (grad * result) / self.masked_fill(self == 0, 1)
-    own = own.masked_fill(self == 0, 0)
+    whole = self.masked_fill(self == 0, 1)
+    own = grad * reduced(whole, src) / whole
     is_zero = src == 0
     none = call("zeros_like", self, None, None, None, None, None)
     zeros_there = into(none, is_zero.to(self._t))
     single = is_zero & back(zeros_there == 1)
-    without = src.masked_fill(single, 1)
-    start = call("ones_like", self, None, None, None, None, None) if not include_self else self
-    others = _multiplied(start, without, into, back)
-    whole = back(grad * result) / src.masked_fill(is_zero, 1)
-    theirs = call("where.self", single, back(grad) * back(others), whole.masked_fill(is_zero, 0))
-    return own, theirs
-
-
-def _multiplied(start: Any, values: Any, into: Any, back: Any) -> Any:
-    """Product of ``start`` and the values put into each place, through logarithms of magnitudes.
-
-    Signs are counted apart. Zeros make the product zero, and its log minus infinity.
-    """
-    logs = into(start.abs().log(), values.abs().log())
-    negative = into((start < 0).to(start._t), (values < 0).to(start._t))
-    return logs.exp() * (1 - 2 * negative.remainder(2))
+    others = reduced(self, src.masked_fill(single, 1))
+    plain = back(grad * result) / src.masked_fill(is_zero, 1)
+    return own, call("where.self", single, back(grad * others), plain)
 
 
 # -- masks -----------------------------------------------------------------------------------------
@@ -524,17 +524,24 @@ def put(self: Any, index: Any, source: Any, accumulate: bool) -> Any:
     return _shape(self), self._t
 
 
+def _wrapped(indices: Any, size: int) -> Any:
+    """Negative indices counted from the end."""
+    return call("where.self", indices < 0, indices + size, indices)
+
+
 def take_along_dim(self: Any, indices: Any, dim: int | None) -> Any:
     if indices._t.name != "int64":
         raise DTypeError(f"take_along_dim(): dtype of indices should be Long but got {indices._t!r}")
     if dim is None:
-        return call("gather", call("reshape", self, (-1,)), 0, call("reshape", indices, (-1,)), False)
+        flat = call("reshape", _wrapped(indices, self.numel()), (-1,))
+        return call("gather", call("reshape", self, (-1,)), 0, flat, False)
     if self.ndim != indices.ndim:
         raise ShapeError(
             f"take_along_dim(): input and indices should have the same number of dimensions, but "
             f"got {self.ndim} dimensions for input, and {indices.ndim} dimensions for indices"
         )
     d = wrap_dim(dim, self.ndim)
+    indices = _wrapped(indices, self._a.shape[d] if self.ndim else 1)
     own, theirs = list(_shape(self)), list(_shape(indices))
     n = own[d] if own else 1
     m = theirs[d] if theirs else 1
@@ -604,9 +611,18 @@ def diagonal_scatter_by_copy(self: Any, src: Any, offset: int, dim1: int, dim2: 
 
 def as_strided_scatter_by_copy(self: Any, src: Any, size: Any, stride: Any, offset: Any) -> Any:
     as_strided_scatter(self, src, size, stride, offset)
-    out = call("clone", self, layout.contiguous_format)
+    out = _with_its_gaps(self)
     call("copy_", call("as_strided", out, size, stride, offset), src, False)
     return out
+
+
+def _with_its_gaps(self: Any) -> Any:
+    """A copy with the same strides and offset, and with what lies between its elements."""
+    if shapes.has_overlap(self._a.shape, self.stride()):
+        return call("clone", self, layout.contiguous_format)
+    extent = shapes.storage_extent(self._a.shape, self.stride(), self.storage_offset())
+    memory = call("clone", call("as_strided", self, (extent,), (1,), 0), None)
+    return call("as_strided", memory, _shape(self), self.stride(), self.storage_offset())
 
 
 # -- sets ------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ def is_skipped(t: Any) -> bool:
 
 def cat(tensors: Sequence[Any], dim: int) -> Any:
     if not tensors:
-        raise ShapeError("cat(): expected a non-empty list of Tensors")
+        raise InvalidValue("cat(): expected a non-empty list of Tensors")
     for i, t in enumerate(tensors):
         if not t._a.shape:
             raise ShapeError(f"zero-dimensional tensor (at position {i}) cannot be concatenated")
@@ -290,6 +290,8 @@ def flipud(self: Any) -> Any:
 
 
 def roll(self: Any, shifts: Sequence[int], dims: Sequence[int]) -> Any:
+    if not self.numel():
+        return tuple(self._a.shape), self._t
     if not shifts:
         raise ShapeError("`shifts` required")
     if not dims and len(shifts) == 1:
@@ -298,11 +300,10 @@ def roll(self: Any, shifts: Sequence[int], dims: Sequence[int]) -> Any:
         raise ShapeError(
             f"shifts and dimensions must align. shifts: {len(shifts)}, dims:{len(dims)}"
         )
-    if self.numel():
-        for d in dims:
-            if not self.ndim:
-                raise DimensionError(f"Dimension specified as {d} but tensor has no dimensions")
-            wrap_dim(d, self.ndim)
+    for d in dims:
+        if not self.ndim:
+            raise DimensionError(f"Dimension specified as {d} but tensor has no dimensions")
+        wrap_dim(d, self.ndim)
     return tuple(self._a.shape), self._t
 
 
@@ -366,7 +367,6 @@ def meshgrid_indexing(tensors: Sequence[Any], indexing: str) -> Any:
         ones = tuple(sizes[i] if k == i else 1 for k in range(len(sizes)))
         grids.append(call("expand", call("view", t, ones), sizes, False))
     if swap:
-        grids = [call("transpose.int", g, 0, 1) for g in grids]
         grids[0], grids[1] = grids[1], grids[0]
     return tuple(grids)
 

@@ -11,7 +11,7 @@ from typing import Any
 from mortice._base.errors import AutogradError, DimensionError, ShapeError
 from mortice._ops.formulas import call, conj
 from mortice._types import layout, shapes
-from mortice._types.shapes import wrap_dim, wrap_dims
+from mortice._types.shapes import wrap_dim
 
 
 # -- reshaping -----------------------------------------------------------------------------------
@@ -356,7 +356,7 @@ def squeeze_dim_(self: Any, dim: int) -> Any:
 
 
 def squeeze_dims_(self: Any, dim: Sequence[int]) -> Any:
-    return _become(self, call("squeeze.dims", self, wrap_dims(dim, len(self._a.shape))), "squeeze_")
+    return _become(self, call("squeeze.dims", self, tuple(dim)), "squeeze_")
 
 
 def unsqueeze_(self: Any, dim: int) -> Any:

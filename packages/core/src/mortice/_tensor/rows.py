@@ -226,10 +226,13 @@ def out_kernel(op: Operator, device: str) -> Kernel:
     """Compute the functional operator, then resize and fill the ``out`` tensors."""
     functional = get(op.row.functional)
     n = len(functional.schema.arguments)
+    distinct = "distinct_out" in functional.row.tags
 
     def into_out(*args: Any) -> Any:
         inputs, outs = args[:n], args[n:]
         _refuse_gradients(op, args)
+        if distinct:
+            _refuse_overlap(op, inputs, outs)
         results = functional(*inputs)
         if len(outs) == 1:
             fill_out(op, outs[0], results)
@@ -239,6 +242,21 @@ def out_kernel(op: Operator, device: str) -> Kernel:
         return outs
 
     return mark_composite(into_out)
+
+
+def _refuse_overlap(op: Operator, inputs: Any, outs: Any) -> None:
+    """Operators that read an input while they write may not write into it."""
+    for out in outs:
+        check_overlap(op, out)
+        for value in inputs:
+            for t in value if isinstance(value, (list, tuple)) else (value,):
+                a, b = getattr(t, "_a", None), out._a
+                if type(a) is _ndarray and type(b) is _ndarray and np.may_share_memory(a, b):
+                    raise ShapeError(
+                        f"{op.qualified}: unsupported operation: some elements of the input tensor "
+                        "and the written-to tensor refer to a single memory location. Please "
+                        "clone() the tensor before performing the operation."
+                    )
 
 
 def _refuse_gradients(op: Operator, args: Any) -> None:

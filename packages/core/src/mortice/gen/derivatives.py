@@ -234,7 +234,7 @@ class Derivative:
             if not a.type.is_tensor:
                 parts.append(value)
                 continue
-            saved = f"save({value})" if not a.type.is_list else f"tuple(save(t) for t in {value})"
+            saved = f"save({value})" if not a.type.is_list else f"tuple(save_value(t) for t in {value})"
             if self.op.stanza.numbers or a.type.is_optional:
                 saved = f"save_value({value})" if not a.type.is_list else saved
             needed = self._needed_by(a.name)

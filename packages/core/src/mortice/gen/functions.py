@@ -262,6 +262,8 @@ def _inline_stub(packet: PacketSpec, method: bool, stub_name: str, slow: str) ->
         lines += [
             f"    if len({name}) == 1 and type({name}[0]) is not int:",
             f"        {name} = {name}[0]",
+            f"    if kwargs and not {name}:  # given by name",
+            f"        return {slow_call.replace(f', {name},)', ',)', 1)}",
         ]
     test = "kwargs" if not has_out else "kwargs or out is not None"
     lines += [f"    if {test}:", f"        return {slow_call}"]
