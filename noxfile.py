@@ -345,7 +345,7 @@ def try_alone(session: nox.Session, name: str, wheels: dict[str, Path], scratch:
 @nox.session
 def bench(session: nox.Session) -> None:
     """Measure eager operators beside torch, and start-up."""
-    install(session, *all_packages(), *TORCH, compile_bytecode=True)
+    install(session, *all_packages(), *TORCH, "safetensors>=0.8", compile_bytecode=True)
     for name in session.posargs or ["eager", "startup"]:
         session.run("python", f"benchmarks/{name}.py")
 
