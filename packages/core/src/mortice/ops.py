@@ -162,7 +162,9 @@ class OpNamespace(types.ModuleType):
         if not overloads(key) and not self._loaded:
             self._load()
         if not overloads(key):
-            raise UnknownName(f"'_OpNamespace' '{self.name}' object has no attribute '{name}'")
+            raise UnknownName(
+                f"'_OpNamespace' '{self.name}' object has no attribute '{name}'{_told(key)}"
+            )
         packet = OpOverloadPacket(self.name, name, key)
         setattr(self, name, packet)
         return packet
@@ -174,6 +176,26 @@ class OpNamespace(types.ModuleType):
         self._loaded = True
         for entry in operator_parts(self.name):
             load_entry(entry)
+
+
+def _told(key: str) -> str:
+    """Where the operator went, if a library that is gone once defined it."""
+    from mortice._library.registration import tombstone
+
+    where = tombstone(key)
+    if where is None:
+        return ""
+    return (
+        f". The Library made at {where} defined it and has been destroyed; keep a reference to the "
+        "Library for as long as its operators are used."
+    )
+
+
+def forget(namespace: str, name: str) -> None:
+    """Drop a cached packet whose operator is no longer defined."""
+    space = sys.modules[__name__].__dict__.get(namespace)
+    if space is not None:
+        space.__dict__.pop(name, None)
 
 
 class _Ops(types.ModuleType):

@@ -189,7 +189,7 @@ def _record(
         _attach_single(node, live[0], ctx)
     else:
         attach_many(node, live)
-    node.saved = tuple(_saved(x, node) for x in ctx._to_save)
+    node.saved = tuple(saved(x, node) for x in ctx._to_save)
     ctx._to_save = ()
 
 
@@ -217,7 +217,7 @@ def _attach_single(node: FunctionNode, out: Any, ctx: FunctionCtx) -> None:
         attach_single(node, out)
 
 
-def _saved(x: Any, node: FunctionNode) -> Any:
+def saved(x: Any, node: FunctionNode) -> Any:
     if x is None:
         return None
     mine = x._g is node or (isinstance(x._g, Output) and x._g.node is node)
@@ -242,7 +242,7 @@ def _info(cls: type[Function]) -> Info:
 def _backward(cls: Any, node: FunctionNode, grads: list[Any]) -> tuple[Any, ...]:
     ctx = node.ctx
     if ctx._materialize:
-        grads = [_zeros(spec) if g is None else g for g, spec in zip(grads, ctx._outputs)]
+        grads = [zeros(spec) if g is None else g for g, spec in zip(grads, ctx._outputs)]
     write = cls.backward if cls.backward is not Function.backward else cls.vjp
     found = write(ctx, *grads)
     found = found if isinstance(found, tuple) else (found,)
@@ -272,7 +272,7 @@ def _is_given_tensor(ctx: FunctionCtx, position: int) -> bool:
     return position < len(ctx._given) and ctx._given[position]
 
 
-def _zeros(spec: Any) -> Any:
+def zeros(spec: Any) -> Any:
     if spec is None:
         return None
     from mortice._dispatch.operator import get

@@ -95,7 +95,7 @@ def _select(op: Operator, keys: int) -> Kernel:
 def _on_device(op: Operator, device: str) -> Kernel:
     key = K.device_key_name(device)
     found = op.registered(key)
-    if found is not None:
+    if found is not None and not _is_fallthrough(found):
         return found
     if device == "cpu":
         found = host_kernel(op.name)
@@ -106,7 +106,7 @@ def _on_device(op: Operator, device: str) -> Kernel:
         if found is not None:
             return found
     failure: PluginError | None = None
-    if device != "meta" and op.row.kind != "view":
+    if device != "meta" and op.row.kind != "view" and op.row.family:
         try:
             found = device_kernel(op, device)
         except PluginError as error:
@@ -125,7 +125,13 @@ def _on_device(op: Operator, device: str) -> Kernel:
     found = _fallback(op, device)
     if found is not None:
         return found
+    if device == "meta" and op.missing_meta is not None:
+        raise op.missing_meta()
     raise no_kernel(op, device, failure)
+
+
+def _is_fallthrough(kernel: Kernel) -> bool:
+    return type(kernel).__name__ == "Fallthrough"
 
 
 def _composite(op: Operator, device: str) -> Kernel | None:

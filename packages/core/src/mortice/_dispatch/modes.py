@@ -245,7 +245,12 @@ def kernel_for_modes(op: Operator) -> Kernel | None:
         mode = THREAD.dispatch_modes.pop()
         refresh()
         try:
-            result = mode.__mortice_dispatch__(func[0], _wrapper_types(values), args, kwargs)
+            rule = op.dispatch_rules.get(type(mode))
+            types = _wrapper_types(values)
+            if rule is not None:
+                result = rule(mode, func[0], types, args, kwargs)
+            else:
+                result = mode.__mortice_dispatch__(func[0], types, args, kwargs)
         finally:
             THREAD.dispatch_modes.append(mode)
             refresh()
@@ -269,7 +274,11 @@ def kernel_for_subclasses(op: Operator) -> Kernel | None:
         args, kwargs = as_call(op, values)
         types = _wrapper_types(values)
         for cls in types:
-            result = cls.__mortice_dispatch__(func[0], types, args, kwargs)  # pyright: ignore[reportAttributeAccessIssue]
+            rule = op.dispatch_rules.get(cls)
+            if rule is not None:
+                result = rule(cls, func[0], types, args, kwargs)
+            else:
+                result = cls.__mortice_dispatch__(func[0], types, args, kwargs)  # pyright: ignore[reportAttributeAccessIssue]
             if result is not NotImplemented:
                 return check_result(op, result)
         raise _not_handled(op, types)

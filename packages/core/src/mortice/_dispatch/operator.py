@@ -10,7 +10,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-from mortice._base.errors import UnknownName, nearest
+from mortice._base.errors import InvalidState, UnknownName, nearest
 from mortice._dispatch import keys as K
 from mortice._dispatch.schema import FunctionSchema, parse
 from mortice._dispatch.state import GLOBAL, below_autograd
@@ -86,7 +86,10 @@ class Operator:
         kernels: dispatch key -> registered kernels, the newest last.
     """
 
-    __slots__ = ("_schema", "_signature", "kernels", "name", "row", "table")
+    __slots__ = (
+        "__weakref__", "_dispatch_rules", "_schema", "gone", "kernels", "missing_meta", "name", "row",
+        "table",
+    )  # fmt: skip
 
     def __init__(self, name: str, row: Row, schema: FunctionSchema | None = None) -> None:
         self.name = name
@@ -94,7 +97,11 @@ class Operator:
         self.table = table(name)
         self.kernels: dict[str, list[Kernel]] = {}
         self._schema = schema
-        self._signature: Any = None
+        self._dispatch_rules: dict[type, Kernel] | None = None
+        #: Where the library was made that took the operator along when it went; None while it lives.
+        self.gone: str | None = None
+        #: Makes the error for tensors without data where there is no fake.
+        self.missing_meta: Callable[[], Exception] | None = None
 
     @property
     def schema(self) -> FunctionSchema:
@@ -143,6 +150,19 @@ class Operator:
             keys = adjust(keys)
         return keys & ~K.OVERRIDE  # function overrides act on public functions, above operators
 
+    @property
+    def dispatch_rules(self) -> dict[type, Kernel]:
+        """What single modes and subclasses do with this operator."""
+        if self._dispatch_rules is None:
+            self._dispatch_rules = {}
+        return self._dispatch_rules
+
+    def invalidate(self, where: str) -> None:
+        """The library that defined the operator is gone; calls now say so."""
+        self.gone = where
+        self.kernels.clear()
+        self.table.clear()
+
     # -- resolution ----------------------------------------------------------------------------
 
     def lookup(self, keys: int) -> Kernel:
@@ -151,11 +171,20 @@ class Operator:
 
     def resolve(self, keys: int) -> Kernel:
         """Find the kernel for a key set and keep it in the table."""
+        if self.gone is not None:
+            raise InvalidState(
+                f"{self.name} is no longer defined: the Library made at {self.gone} that defined it has "
+                "been destroyed. Keep a reference to the Library for as long as its operators are used."
+            )
         kernel = self._select(keys)
         self.table[keys] = kernel
         return kernel
 
     def _select(self, keys: int) -> Kernel:
+        if not keys & (K.BELOW_AUTOGRAD | K.AUTOGRAD):
+            found = _user_autograd(self, keys)  # runs even when nothing requires grad
+            if found is not None and not _is_fallthrough(found):
+                return found
         for bit, select in _FUNCTIONALITY_RULES:
             if keys & bit:
                 kernel = select(self, keys)
@@ -231,35 +260,50 @@ def _by_autocast(op: Operator, keys: int) -> Kernel | None:
 
 
 def _user_autograd(op: Operator, keys: int) -> Kernel | None:
+    """A user's kernel for Autograd: exact keys first, then composites without kernels, then the alias."""
+    if not op.kernels:
+        return None
     for device in K.devices_in(keys):
         found = op.registered(f"Autograd{K.device_key_name(device)}")
         if found is not None:
             return found
-    return op.registered("Autograd")
+    found = op.registered("Autograd")
+    return None if found is None or _is_implicit(op, keys) else found
 
 
 def _by_autograd(op: Operator, keys: int) -> Kernel | None:
     found = _user_autograd(op, keys)
     if found is not None:
-        return found
+        return None if _is_fallthrough(found) else found
     rest = keys & ~K.AUTOGRAD
     row = op.row
-    if row.derivative == "none":
-        return None
-    if row.derivative:
-        nxt = op.lookup(rest)
-        if is_composite(nxt):
-            nxt = _guarded(nxt)
-        return getattr(row.derivatives_module(), row.derivative)(nxt, op)
-    if row.body or row.kind == "composite":
-        return None
-    if row.kind == "inplace" and row.functional:
-        made_from = get(row.functional).row
-        if made_from.body and not made_from.derivative:
-            return None  # written with copy_, which has the history
-    from mortice._autograd.undifferentiable import wrap
+    factory = op.registered("Derivative")
+    if factory is None:
+        if row.derivative == "none":
+            return None
+        if not row.derivative:
+            if _is_implicit(op, keys):
+                return None
+            from mortice._autograd.undifferentiable import wrap
 
-    return wrap(op, op.lookup(rest))
+            return wrap(op, op.lookup(rest))
+        factory = getattr(row.derivatives_module(), row.derivative)
+    nxt = op.lookup(rest)
+    return factory(_guarded(nxt) if is_composite(nxt) else nxt, op)
+
+
+def _is_implicit(op: Operator, keys: int) -> bool:
+    """Whether gradients flow through the operators that this one is composed of."""
+    if op.row.body or op.row.kind == "composite":
+        return True
+    if op.registered("CompositeImplicitAutograd") is None:
+        return False
+    devices = [K.device_key_name(d) for d in K.devices_in(keys)]
+    return all(op.registered(k) is None for k in (*devices, "CompositeExplicitAutograd"))
+
+
+def _is_fallthrough(kernel: Kernel) -> bool:
+    return type(kernel).__name__ == "Fallthrough"
 
 
 def _guarded(kernel: Kernel) -> Kernel:
@@ -278,11 +322,6 @@ def _by_view(op: Operator, keys: int) -> Kernel | None:
     from mortice._autograd.views import refreshing
 
     return refreshing(op)
-
-
-def _implicit_autograd(op: Operator, keys: int) -> Kernel | None:
-    """A user's Autograd kernel runs even when nothing requires grad, unless excluded."""
-    return None
 
 
 _FUNCTIONALITY_RULES: tuple[tuple[int, Callable[[Operator, int], Kernel | None]], ...] = (

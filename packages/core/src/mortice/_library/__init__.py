@@ -1,0 +1,1 @@
+"""Operators from outside core: libraries, custom operators, fakes and their gradients."""
