@@ -11,6 +11,7 @@ from mortice._base.errors import SchemaMismatch, UnknownName, nearest
 from mortice._dispatch import keys as K
 from mortice._dispatch.bind import Misfit, bind
 from mortice._dispatch.operator import Operator, get, overloads
+from mortice._dispatch.plan import call_overload
 
 
 class OpOverload:
@@ -19,6 +20,7 @@ class OpOverload:
     def __init__(self, packet: OpOverloadPacket, operator: Operator) -> None:
         self._packet = packet
         self.operator = operator
+        self._plans: dict[Any, Any] = {}
         # In the instance: a class body may not define __qualname__ as a property.
         self.__name__ = f"{operator.schema.name}.{self._overloadname}"
         self.__qualname__ = operator.schema.qualified
@@ -56,18 +58,11 @@ class OpOverload:
         return f"<OpOverload(op='{s.namespace}.{s.name}', overload='{self._overloadname}')>"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        op = self.operator
         try:
-            values = bind(op.schema, args, kwargs, op.row.numbers, "self")
+            return call_overload(self.operator, self._plans, args, kwargs)
         except Misfit as misfit:
-            raise SchemaMismatch(f"{op.schema.qualified}(): {misfit}.\nDeclaration: {op.schema}") from None
-        try:
-            return op(*values)
-        except Exception as error:
-            from mortice._dispatch.call import diagnose
-
-            diagnose(op, error, values)
-            raise
+            schema = self.operator.schema
+            raise SchemaMismatch(f"{schema.qualified}(): {misfit}.\nDeclaration: {schema}") from None
 
     def decompose(self, *args: Any, **kwargs: Any) -> Any:
         """Run the composite body, or NotImplemented if there is none."""

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mortice._dispatch import keys as K
-from mortice._dispatch.bind import default_of
+from mortice._dispatch.bind import bind, default_of
 from mortice._dispatch.call import Packet, as_ints, call, choose, failed
 from mortice._dispatch.operator import Operator
 from mortice._dispatch.schema import Argument
@@ -73,6 +73,36 @@ def call_by_plan(packet: Packet, args: Sequence[Any], kwargs: Mapping[str, Any])
         raise
 
 
+def call_overload(
+    op: Operator, plans: dict[Any, Plan], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Any:
+    """A call of one overload, as ``mortice.ops`` makes it; ``plans`` are the overload's own."""
+    types: Any = tuple(map(type, args))
+    if kwargs:
+        types = (types, tuple(kwargs), tuple(map(type, kwargs.values())))
+    plan = plans.get(types)
+    kernel = None
+    values: Any = ()
+    if plan is not None:
+        try:
+            keys, values = plan.prepare(args, kwargs)
+            kernel = plan.table.get(adjust(keys) if GLOBAL.special else keys)
+        except (TypeError, AttributeError):
+            kernel = None
+    if kernel is None:
+        values = bind(op.schema, args, kwargs, op.row.numbers, "self")
+        kernel = op.lookup(op.keys_of(values))
+        if plan is None and len(plans) < 64:
+            prepare = _compile(op, "self", args, kwargs)
+            if prepare is not None:
+                plans[types] = Plan(op, prepare)
+    try:
+        return kernel(*values)
+    except Exception as error:
+        failed(op.name, error, values)
+        raise
+
+
 def _first_call(
     packet: Packet, types: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Any:
@@ -82,18 +112,17 @@ def _first_call(
             op, _ = choose(packet, args, kwargs)
         except Exception:  # noqa: BLE001  an override took the call: there is nothing to remember
             return result
-        prepare = _compile(op, packet, args, kwargs)
+        prepare = _compile(op, 'self' if packet.is_method else 'input', args, kwargs)
         if prepare is not None:
             packet.plans[types] = Plan(op, prepare)
     return result
 
 
 def _compile(
-    op: Operator, packet: Packet, args: Sequence[Any], kwargs: Mapping[str, Any]
+    op: Operator, first_name: str, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Any:
     """The compiled ``prepare``, or None where the types alone do not decide."""
     schema = op.schema
-    first_name = "self" if packet.is_method else "input"
     names: dict[str, Any] = {"as_ints": as_ints}
     values: list[str] = []
     tensors: list[str] = []
