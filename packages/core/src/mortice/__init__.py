@@ -71,6 +71,10 @@ _install()
 
 #: Public names whose modules are imported when they are first used.
 _LAZY = {
+    "autocast": "mortice._autograd.autocast",
+    "is_autocast_enabled": "mortice._autograd.autocast",
+    "get_autocast_dtype": "mortice._autograd.autocast",
+    "Tag": "mortice._library.tags",
     "save": "mortice.serialization",
     "load": "mortice.serialization",
     "list_backends": "mortice._plugins.report",

@@ -252,11 +252,7 @@ def _by_autocast(op: Operator, keys: int) -> Kernel | None:
     found = op.registered("Autocast")
     if found is not None:
         return found
-    try:
-        autocast = import_module("mortice._autograd.autocast")
-    except ModuleNotFoundError:
-        return None
-    return autocast.kernel(op, keys)
+    return import_module("mortice._autograd.autocast").kernel(op, keys)
 
 
 def _user_autograd(op: Operator, keys: int) -> Kernel | None:

@@ -10,6 +10,7 @@ import threading
 from typing import Any
 
 from mortice._dispatch.keys import (
+    AUTOCAST,
     AUTOGRAD,
     BELOW_AUTOGRAD,
     FUNCTIONALITY_MASK,
@@ -48,6 +49,7 @@ class _Thread(threading.local):
         self.functions_disabled = False
         self.saved_hooks: list[Any] = []
         self.anomaly = False
+        self.autocast: dict[str, Any] = {}
         self.is_special = False
         self.is_recording = False
 
@@ -65,11 +67,14 @@ def refresh() -> None:
         included |= BELOW_AUTOGRAD
     if t.dispatch_modes:
         included |= MODE
+    if any(state.enabled for state in t.autocast.values()):
+        included |= AUTOCAST
     if t.subclasses_disabled or t.functions_disabled:
         excluded |= OVERRIDE
     if t.function_modes and not t.functions_disabled:
         included |= OVERRIDE
         excluded &= ~OVERRIDE
+    included &= ~t.excluded
     t.masks = (included, ~excluded)
     special = bool(included or excluded)
     if special != t.is_special:
