@@ -132,3 +132,25 @@ def test_every_public_class_is_found_by_the_name_it_is_written_under(cls: type) 
     full = names_of(cls)[-1]
     assert full.startswith("torch.nn.")
     assert ours(full) is cls
+
+
+def test_storages_of_a_device_carry_its_tag_and_come_back_to_it(tmp_path: Path) -> None:
+    path = tmp_path / "ref.pt"
+    t = mortice.arange(6.0).reshape(2, 3).to("ref")
+    serialization.save({"t": t, "row": t[1]}, path)
+    assert {row.location for row in serialization.inspect(path).rows} == {"ref:0"}
+    loaded = serialization.load(path)
+    assert str(loaded["row"].device) == "ref:0"
+    assert loaded["row"].cpu().tolist() == [3, 4, 5]
+    assert loaded["row"].untyped_storage() is loaded["t"].untyped_storage()
+    assert serialization.load(path, "cpu")["row"].tolist() == [3, 4, 5]
+    assert serialization.load(path, {"ref:0": "meta"})["row"].is_meta
+    moved = serialization.load(FIXTURES / "g10_shared_views.pt", "ref")
+    assert str(moved["col"].device) == "ref:0"
+    assert moved["col"].cpu().tolist() == [2, 6, 10]
+
+
+def test_sparse_tensors_of_a_device_convert_on_the_host() -> None:
+    loaded = serialization.load(FIXTURES / "g22_sparse_csr.pt", "ref")
+    assert str(loaded.device) == "ref:0"
+    assert loaded.to_dense().tolist() == [[0, 2], [3, 0]]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import _compat_pickle  # the standard library's own tables of renamed modules
+
 PROTOCOL = 2
 ALIGNMENT = 64
 
@@ -65,8 +67,18 @@ QSCHEMES = (
     "per_channel_affine_float_qparams",
 )
 
-# Protocol 2 writes the names of Python 2.
-PYTHON2_MODULES = {"__builtin__": "builtins", "copy_reg": "copyreg", "UserDict": "collections"}
+
+def python3_name(module: str, name: str) -> tuple[str, str]:
+    """A name as protocol 2 writes it, which is that of Python 2, as we know it."""
+    found = _compat_pickle.NAME_MAPPING.get((module, name))
+    return found or (_compat_pickle.IMPORT_MAPPING.get(module, module), name)
+
+
+def python2_name(module: str, name: str) -> tuple[str, str]:
+    """A name as protocol 2 writes it."""
+    found = _compat_pickle.REVERSE_NAME_MAPPING.get((module, name))
+    return found or (_compat_pickle.REVERSE_IMPORT_MAPPING.get(module, module), name)
+
 
 # Builtins through which arguments alone reach everything.
 BLOCKED_BUILTINS = frozenset(

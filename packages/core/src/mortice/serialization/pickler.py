@@ -12,9 +12,10 @@ import sys
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable
 from itertools import islice
+from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
-from mortice.errors import InvalidState, InvalidValue
+from mortice.errors import InvalidValue
 from mortice.serialization import formats
 from mortice.serialization.naming import torch_module
 from mortice.serialization.specs import (
@@ -42,9 +43,6 @@ _LONG_BYTES = 255
 _LAYOUTS: dict[str, Constant] = {}
 _STORAGE = "storage"
 _LATIN1 = "latin1"
-
-# Python 3 module -> Python 2, as protocol 2 writes names.
-_PYTHON2 = {"builtins": "__builtin__", "copyreg": "copy_reg"}
 
 
 class Name:
@@ -98,7 +96,7 @@ class Pickler:
         self._kept: list[Any] = []
 
     def dump(self, obj: Any) -> bytes:
-        """The pickle of ``obj``. Raises InvalidValue or InvalidState for what cannot be saved."""
+        """The pickle of ``obj``. Raises InvalidValue for what cannot be saved."""
         self._out += b"\x80\x02"
         try:
             self._save(obj)
@@ -277,10 +275,10 @@ class Pickler:
         if index is not None:
             self._get(index)
             return
-        module = _PYTHON2.get(name.module, name.module)
-        if "\n" in module or "\n" in name.name:
+        module, qualname = formats.python2_name(name.module, name.name)
+        if "\n" in module or "\n" in qualname:
             raise InvalidValue(f"{name.module}.{name.name} cannot be named in a checkpoint.")
-        self._out += b"c" + f"{module}\n{name.name}\n".encode()
+        self._out += b"c" + f"{module}\n{qualname}\n".encode()
         self._names[key] = self._next
         self._put_next()
 
@@ -332,7 +330,7 @@ class Pickler:
 
     def _save_object(self, obj: Any) -> None:
         """As pickle: by name where it is a function or class, else by its ``__reduce_ex__``."""
-        if isinstance(obj, type) or hasattr(obj, "__qualname__"):
+        if isinstance(obj, (type, FunctionType, BuiltinFunctionType)):
             self._global(importable(obj))
             return
         try:
@@ -347,10 +345,6 @@ class Pickler:
         func, args = reduced[:2]
         state, items, pairs = (*reduced[2:], None, None, None)[:3]
         self._save_call(func, args)
-        if id(obj) in self._memo:  # its arguments contained it
-            raise InvalidState(
-                f"a {type(obj).__qualname__} contains itself in its arguments and cannot be saved."
-            )
         self._put(obj)
         self._fill(items, pairs)
         if state is not None:

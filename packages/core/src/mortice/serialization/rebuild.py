@@ -588,7 +588,7 @@ class Names:
 
     def find(self, u: Unpickler, module: str, name: str) -> Spec:
         """What ``module.name`` stands for. Raises CheckpointError if it is not safe."""
-        full = f"{formats.PYTHON2_MODULES.get(module, module)}.{name}"
+        full = ".".join(formats.python3_name(module, name))
         found = self._known.get(full)
         if found is None:
             found = self._known[full] = self._look_up(u, full)

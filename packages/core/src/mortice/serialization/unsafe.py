@@ -14,7 +14,7 @@ from typing import Any
 from mortice._tensor.tensor import Tensor
 from mortice.errors import CheckpointError
 from mortice.serialization import bounds, rebuild
-from mortice.serialization.formats import PYTHON2_MODULES
+from mortice.serialization.formats import python3_name
 from mortice.serialization.load import StorageReader
 from mortice.serialization.materialize import Materializer
 from mortice.serialization.naming import ours
@@ -84,7 +84,7 @@ class _Loader:
         self._kept: list[Any] = []
 
     def find_class(self, default: Any, module: str, name: str) -> Any:
-        module = PYTHON2_MODULES.get(module, module)
+        module, name = python3_name(module, name)
         full = f"{module}.{name}"
         constant = rebuild.CONSTANTS.get(full)
         if constant is not None:
