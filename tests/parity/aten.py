@@ -17,7 +17,7 @@ import torch
 from checks import DTYPES, Plan, Result, brief, sample_tensors, say, seed_all, spread
 from compare import Comparison
 from convert import ToMortice, Unsupported, torch_tensors
-from names import RANDOM, Absent, excluded, full_name, overload
+from names import PICKING, RANDOM, Absent, excluded, full_name, overload
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
@@ -124,7 +124,14 @@ def replay(call: Call) -> str | None:
     stem = call.name.split(".")[0].lstrip("_").removeprefix("native_")
     values = not stem.startswith(DRAWS) and not stem.startswith(UNDEFINED)
     same = Comparison(None, values=values, gradient="backward" in call.name)
-    message = same(result, call.result, _precise(call))
+    picking = stem in PICKING and isinstance(result, tuple) and len(result) == 2
+    if picking:
+        rest = call.args[2:] if stem in ("topk", "kthvalue") else call.args[1:]
+        rest = tuple(x for x in rest if type(x) is not bool)
+        dim = call.kwargs.get("dim", rest[0] if rest else -1)
+        message = same.picked(call.args[0], dim, result, call.result)
+    else:
+        message = same(result, call.result, _precise(call))
     if message is not None or not call.op._schema.is_mutable:
         return message
     known = {id(theirs): mine for theirs, mine in convert.leaves}

@@ -85,6 +85,33 @@ class Comparison:
         both_nan = actual != actual and expected != expected
         return None if close or both_nan else f"{where}{actual!r}, expected {expected!r}"
 
+    def picked(self, source: torch.Tensor, dim: int, actual: Any, expected: Any) -> str | None:
+        """(values, indices) against torch's: equal values, and indices that pick those values."""
+        difference = self(actual[0], expected[0]) or self._metadata(actual[1], expected[1])
+        if difference is not None or not source.ndim or not expected[1].numel():
+            return difference
+        index = tensor_from_mortice(actual[1])
+        if index.ndim != source.ndim:  # keepdim=False
+            index = index.unsqueeze(dim)
+        found = source.detach().gather(dim, index).reshape(expected[0].shape)
+        difference = self._values(found, expected[0].detach())
+        return difference and f"indices pick other values: {difference}"
+
+    def ordered(self, source: torch.Tensor, dim: int, actual: Any, expected: Any) -> str | None:
+        """Indices that put the source in order: equal elements may change places."""
+        difference = self._metadata(actual, expected)
+        if difference is not None or not source.ndim or not expected.numel():
+            return difference
+        ours, theirs = (source.gather(dim, i) for i in (tensor_from_mortice(actual), expected))
+        return self._values(ours, theirs)
+
+    def _values(self, ours: torch.Tensor, theirs: torch.Tensor) -> str | None:
+        bad = ~torch.isclose(ours, theirs, rtol=0, atol=0, equal_nan=True)
+        return describe(ours, theirs, bad, 0, 0) if bad.any() else None
+
+    def _metadata(self, actual: Any, expected: torch.Tensor) -> str | None:
+        return Comparison(values=False)(actual, expected)
+
     def _sequence(self, actual: Any, expected: Any, precise: Any, where: str) -> str | None:
         if not isinstance(actual, (list, tuple)):
             return f"{where}a {type(actual).__name__}, expected {len(expected)} results"

@@ -21,6 +21,7 @@ EXCLUDED_PREFIXES = (
     "torch.ops.aten._flash",
     "torch.ops.aten._efficient",
     "_segment_reduce",
+    "chalf",  # complex32 is storage-only
 )
 
 # Results are random: shape and dtype are compared here, the distribution in randoms.py.
@@ -52,6 +53,9 @@ RANDOM = frozenset(
     }
 )
 
+# (values, indices) where several indices may be right: an index counts by the value it picks.
+PICKING = frozenset({"topk", "kthvalue", "mode", "sort", "median", "nanmedian", "msort", "argsort"})
+
 # Contents are whatever memory held.
 UNDEFINED = frozenset(
     {
@@ -67,6 +71,16 @@ UNDEFINED = frozenset(
 
 class Absent(Exception):
     """mortice has no such operator; the message says which name was looked for."""
+
+
+def draws(op: Any, sample: Any) -> bool:
+    """Whether this very sample is random: attention with dropout."""
+    if sample.kwargs.get("dropout_p"):
+        return True
+    if op.name != "nn.functional.multi_head_attention_forward":
+        return False
+    # (query, key, value, embed_dim, heads, in_weight, in_bias, bias_k, bias_v, zero_attn, dropout_p)
+    return bool(sample.args[9]) and sample.kwargs.get("training", True)
 
 
 def full_name(op: Any) -> str:

@@ -24,6 +24,9 @@ def scaled_dot_product_attention(
         times = query._a.shape[-3] // key._a.shape[-3]
         key = key.repeat_interleave(times, -3)
         value = value.repeat_interleave(times, -3)
+    dtype = query._t
+    if dtype.itemsize == 2:  # rounded once, at the end
+        query, key, value = query.float(), key.float(), value.float()
     rows, columns = query._a.shape[-2], key._a.shape[-2]
     factor = 1 / math.sqrt(query._a.shape[-1]) if scale is None else scale
     scores = (query * factor).matmul(key.transpose(-2, -1))
@@ -43,7 +46,7 @@ def scaled_dot_product_attention(
         weights = weights.masked_fill(hidden, 0.0)
     if dropout_p:
         weights = call("dropout", weights, dropout_p, True)
-    return weights.matmul(value)
+    return weights.matmul(value).to(dtype)
 
 
 __all__ = [name for name in dir() if not name.startswith("_")]

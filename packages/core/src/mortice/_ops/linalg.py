@@ -7,6 +7,7 @@ from typing import Any
 
 from mortice._base.errors import DTypeError, InvalidValue, ShapeError
 from mortice._ops.formulas import call, conj, scaled
+from mortice._types import dtypes
 from mortice._types.promotion import promote
 from mortice._types.shapes import broadcast, numel, wrap_dim
 
@@ -167,11 +168,20 @@ def _batched(self: Any, other: Any) -> Any:
     return left.bmm(right).view((*batch, a[-2], b[-1]))
 
 
-def addmv(self: Any, mat: Any, vec: Any, beta: Any, alpha: Any) -> Any:
-    product = mat.mv(vec)
+def _add_scaled(self: Any, product: Any, beta: Any, alpha: Any) -> Any:
+    """beta * self + alpha * product; in integer dtypes the factors are integers, too."""
+    if product._t is dtypes.bool_:
+        product = product if alpha else call("zeros_like", product, None, None, None, None, None)
+        return product.logical_or(self) if beta else product
+    if not product._t.differentiable:
+        beta, alpha = int(beta), int(alpha)
     if alpha != 1:
         product = product * alpha
     return product if beta == 0 else product + (self if beta == 1 else self * beta)
+
+
+def addmv(self: Any, mat: Any, vec: Any, beta: Any, alpha: Any) -> Any:
+    return _add_scaled(self, mat.mv(vec), beta, alpha)
 
 
 def vdot(self: Any, other: Any) -> Any:
@@ -197,17 +207,12 @@ def outer(self: Any, vec2: Any) -> Any:
 
 
 def addr(self: Any, vec1: Any, vec2: Any, beta: Any, alpha: Any) -> Any:
-    product = outer(vec1, vec2)
-    if alpha != 1:
-        product = product * alpha
-    return product if beta == 0 else product + (self if beta == 1 else self * beta)
+    return _add_scaled(self, outer(vec1, vec2), beta, alpha)
 
 
 def addbmm(self: Any, batch1: Any, batch2: Any, beta: Any, alpha: Any) -> Any:
-    product = batch1.bmm(batch2).sum(0)
-    if alpha != 1:
-        product = product * alpha
-    return product if beta == 0 else product + (self if beta == 1 else self * beta)
+    product = batch1.bmm(batch2)
+    return _add_scaled(self, product.sum(0, dtype=product._t), beta, alpha)
 
 
 def bilinear(input1: Any, input2: Any, weight: Any, bias: Any) -> Any:
