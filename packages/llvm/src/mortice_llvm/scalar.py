@@ -138,6 +138,8 @@ OPS: dict[str, ScalarOp] = {op.name: op for op in _TABLE}
 # Reductions: how two partial results combine (a scalar operation), and the neutral element.
 REDUCTIONS: dict[str, tuple[str, str]] = {
     "sum": ("add", "0"),
+    # Of two operands: the sum of their products, each added by a fused multiply-add.
+    "dot": ("add", "0"),
     "prod": ("mul", "1"),
     "max": ("maximum", "lowest"),
     "min": ("minimum", "highest"),
@@ -149,9 +151,6 @@ REDUCTIONS: dict[str, tuple[str, str]] = {
     "argmax": ("argmax", "-1"),
     "argmin": ("argmin", "-1"),
 }
-
-# Operations with rules of their own, not in OPS.
-STRUCTURAL = ("const", "load", "store", "param", "index", "cast", "bitcast", "select")
 
 
 def scalar_op(name: str) -> ScalarOp:

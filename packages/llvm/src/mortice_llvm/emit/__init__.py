@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from .kernel import emit_kernel
+from .kernel import emit_kernel, emit_module
 
-__all__ = ["emit_kernel"]
+__all__ = ["emit_kernel", "emit_module"]

@@ -64,10 +64,11 @@ class Expr:
 class Build:
     """Collects one kernel: declare buffers and scalars, open regions, append, ``done()``."""
 
-    def __init__(self, name: str, dims: tuple[str, ...], over: str = "") -> None:
+    def __init__(self, name: str, dims: tuple[str, ...], over: str = "", tile: int = 1) -> None:
         self.name = name
         self.dims = dims
         self.over = over
+        self.tile = tile
         self._buffers: list[Buffer] = []
         self._scalars: list[Scalar] = []
         self._regions: list[tuple[str, list[Instr]]] = []
@@ -113,8 +114,9 @@ class Build:
 
     def emit(self, op: str, dtype: str, args: tuple[Expr, ...] = (), attr: object = None) -> Expr:
         """Appends an instruction with an explicit result dtype."""
-        ident = -1 if op == "store" else self._next
-        self._next += op != "store"
+        stores = op in ("store", "store_at")
+        ident = -1 if stores else self._next
+        self._next += not stores
         ids = tuple(a.id for a in args)
         self._regions[-1][1].append(Instr(ident, op, dtype, ids, attr))  # type: ignore[arg-type]
         return Expr(self, ident, dtype)
@@ -158,17 +160,32 @@ class Build:
         result = "bool" if scalar_op(name).result == "bool" else dtype
         return self.emit(name, result, values)
 
-    def index(self) -> Expr:
-        """The position along the inner dimension, i64."""
-        return self.emit("index", "i64")
+    def load_at(self, name: str, offset: Expr, where: Expr | None = None) -> Expr:
+        """The element of buffer ``name`` at an i64 offset from its start; 0 where not ``where``."""
+        stored = next(b.dtype for b in self._buffers if b.name == name)
+        args = (offset,) if where is None else (offset, where)
+        return self.emit("load_at", stored, args, attr=name)
+
+    def store_at(self, name: str, offset: Expr, value: Expr) -> None:
+        """Writes ``value``, cast to the buffer's dtype, at an i64 offset from its start."""
+        stored = next(b.dtype for b in self._buffers if b.name == name)
+        self.emit("store_at", stored, (offset, self.cast(value, stored)), attr=name)
+
+    def index(self, dim: str | None = None) -> Expr:
+        """The position along ``dim`` (the inner dimension if not given), i64."""
+        return self.emit("index", "i64", attr=dim)
 
     def reduce(self, how: str, value: Expr) -> Expr:
         """Reduces ``value`` along the inner dimension; seen by later regions of the row."""
         dtype = "i64" if how in ("argmax", "argmin") else value.dtype
         return self.emit(f"reduce_{how}", dtype, (value,))
 
+    def dot(self, a: Expr, b: Expr) -> Expr:
+        """The sum of a * b along the inner dimension (or along ``over``, in a fold)."""
+        return self.emit("reduce_dot", a.dtype, (a, b))
+
     def done(self) -> Kernel:
         """Returns the kernel, verified."""
         regions = tuple(Region(kind, tuple(body)) for kind, body in self._regions)
         buffers, scalars = tuple(self._buffers), tuple(self._scalars)
-        return verify(Kernel(self.name, self.dims, buffers, scalars, regions, self.over))
+        return verify(Kernel(self.name, self.dims, buffers, scalars, regions, self.over, self.tile))

@@ -15,8 +15,14 @@ elements, by regions of a third kind:
 - ``fold``: once per step of ``over``; each lane reduces for itself. The reductions are seen by the
   regions that follow, up to and with the next ``each``. This sums columns, where rows sum lanes.
 
-A buffer has one stride per dimension (that of ``over`` last), in elements: an integer, the name of a dimension, or the
-name of a stride that the caller passes. Stride 0 broadcasts.
+A buffer has one stride per dimension (that of ``over`` last), in elements: an integer, the name
+of a dimension, or the name of a stride that the caller passes. Stride 0 broadcasts. Besides
+``load`` and ``store`` there are ``load_at`` (offset, and optionally a mask: 0 where it is false)
+and ``store_at`` (offset, value), whose i64 offsets count elements from the buffer's start; which
+of two equal offsets is written last is not defined.
+
+With ``tile`` above 1, so many rows are worked on at once and share what does not depend on the
+row: with a fold this is a matrix product blocked in registers.
 """
 
 from __future__ import annotations
@@ -44,7 +50,8 @@ class Scalar(NamedTuple):
 
 class Instr(NamedTuple):
     """One operation. ``id`` is the value's number (-1 for a store); ``attr`` depends on ``op``:
-    the constant of ``const``, the buffer of ``load`` and ``store``, the name of ``param``.
+    the constant of ``const``, the buffer of loads and stores, the name of ``param``, the
+    dimension of ``index`` (none: the inner one).
     """
 
     id: int
@@ -70,6 +77,7 @@ class Kernel(NamedTuple):
     scalars: tuple[Scalar, ...]
     regions: tuple[Region, ...]
     over: str = ""
+    tile: int = 1
 
     def sizes(self) -> tuple[str, ...]:
         """Names of all dimensions."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..errors import InvalidKernel
 from .nodes import Buffer, Instr, Kernel, Region, Scalar
+from .text import NAMING
 
 
 def _stride(word: str) -> int | str:
@@ -25,13 +26,13 @@ def _instr(line: str) -> Instr:
     attr: str | int | float | bool | None = None
     if operands and not operands[0].startswith("%"):
         word = operands.pop(0)
-        attr = word if op in ("load", "store", "param") else _constant(word, dtype)
+        attr = word if op in NAMING else _constant(word, dtype)
     return Instr(ident, op, dtype, tuple(int(w[1:]) for w in operands), attr)
 
 
 def parse(source: str) -> Kernel:
     """Returns the kernel written in ``source``; raises InvalidKernel naming the line."""
-    name, over, dims = "", "", ()
+    name, over, tile, dims = "", "", 1, ()
     buffers: list[Buffer] = []
     scalars: list[Scalar] = []
     regions: list[tuple[str, list[Instr]]] = []
@@ -44,7 +45,9 @@ def parse(source: str) -> Kernel:
             word, _, rest = line.partition(" ")
             if word == "kernel":
                 name, _, inside = rest.partition("(")
-                inside, _, over = inside.rstrip(")").partition(";")
+                inside, _, tail = inside.partition(")")
+                tile = int(tail.split()[1]) if tail.strip() else 1
+                inside, _, over = inside.partition(";")
                 dims = tuple(d.strip() for d in inside.split(","))
             elif word in ("in", "out"):
                 ident, dtype, strides = rest.split(None, 2)
@@ -63,4 +66,4 @@ def parse(source: str) -> Kernel:
     if not name or not ended:
         raise InvalidKernel("a kernel starts with 'kernel NAME(DIMS)' and closes with 'end'")
     body = tuple(Region(kind, tuple(instrs)) for kind, instrs in regions)
-    return Kernel(name, dims, tuple(buffers), tuple(scalars), body, over.strip())
+    return Kernel(name, dims, tuple(buffers), tuple(scalars), body, over.strip(), tile)

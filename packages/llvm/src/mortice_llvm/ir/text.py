@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from .nodes import Instr, Kernel
 
+# Operations whose attribute is a name, not a constant.
+NAMING = ("load", "store", "load_at", "store_at", "param", "index")
+
 
 def _literal(value: object) -> str:
     """A constant as text that ``float`` or ``int`` reads back exactly."""
@@ -15,7 +18,7 @@ def _literal(value: object) -> str:
 def _instr(i: Instr) -> str:
     operands = [f"%{a}" for a in i.args]
     if i.attr is not None:
-        named = i.op in ("load", "store", "param")
+        named = i.op in NAMING
         operands.insert(0, str(i.attr) if named else _literal(i.attr))
     left = "" if i.id < 0 else f"%{i.id} = "
     return f"  {left}{i.op} {i.dtype} {', '.join(operands)}".rstrip()
@@ -24,7 +27,8 @@ def _instr(i: Instr) -> str:
 def text(kernel: Kernel) -> str:
     """Returns the kernel's text: a head line, parameters, regions, ``end``."""
     over = f"; {kernel.over}" if kernel.over else ""
-    lines = [f"kernel {kernel.name}({', '.join(kernel.dims)}{over})"]
+    tile = f" tile {kernel.tile}" if kernel.tile > 1 else ""
+    lines = [f"kernel {kernel.name}({', '.join(kernel.dims)}{over}){tile}"]
     lines += [
         f"  {b.mode} {b.name} {b.dtype} [{', '.join(map(str, b.strides))}]" for b in kernel.buffers
     ]

@@ -5,140 +5,185 @@ from __future__ import annotations
 from ..dtypes import DTYPES
 from ..errors import InvalidKernel, UnknownKernel
 from ..scalar import OPS, REDUCTIONS, scalar_op
-from .nodes import Instr, Kernel
+from .nodes import Buffer, Instr, Kernel, Region
 
-
-def _fail(kernel: Kernel, where: str, what: str) -> InvalidKernel:
-    return InvalidKernel(f"kernel {kernel.name}: {where}: {what}")
-
-
-def _check_head(kernel: Kernel) -> None:
-    if not kernel.name.isidentifier():
-        raise _fail(kernel, "name", "expected an identifier")
-    names = [*kernel.sizes(), *(b.name for b in kernel.buffers), *(s.name for s in kernel.scalars)]
-    if len(set(names)) != len(names) or not kernel.dims:
-        raise _fail(kernel, "head", f"expected dims and distinct names, found {names}")
-    for n in (*names, *kernel.symbols()):
-        if not n.isidentifier():
-            raise _fail(kernel, "head", f"expected an identifier, found {n!r}")
-    for b in kernel.buffers:
-        if b.dtype not in DTYPES or b.mode not in ("in", "out"):
-            raise _fail(kernel, b.name, f"unknown dtype or mode: {b.dtype} {b.mode}")
-        if len(b.strides) != len(kernel.sizes()):
-            raise _fail(
-                kernel, b.name, f"expected {len(kernel.sizes())} strides, found {b.strides}"
-            )
-    for s in kernel.scalars:
-        if s.dtype not in ("f64", "i64"):
-            raise _fail(kernel, s.name, f"scalars are passed as f64 or i64, found {s.dtype}")
-
-
-def _result(kernel: Kernel, i: Instr, given: list[str], kind: str) -> str:
-    """The dtype that instruction ``i`` must have, from its operands' dtypes ``given``."""
-    where = f"%{i.id} {i.op}"
-    if i.op in ("const", "param"):
-        if i.dtype in ("f16", "bf16"):
-            raise _fail(kernel, where, f"no {i.dtype} constants; make it f32 and cast")
-        if i.op == "param" and i.attr not in [s.name for s in kernel.scalars]:
-            raise _fail(kernel, where, f"no scalar called {i.attr!r}")
-        return i.dtype
-    if i.op == "index":
-        return "i64"
-    if i.op in ("cast", "bitcast"):
-        if i.op == "bitcast" and DTYPES[given[0]].bits != DTYPES[i.dtype].bits:
-            raise _fail(kernel, where, f"{given[0]} and {i.dtype} differ in size")
-        return i.dtype
-    if i.op in ("load", "store"):
-        b = next((b for b in kernel.buffers if b.name == i.attr), None)
-        if b is None:
-            raise _fail(kernel, where, f"no buffer called {i.attr!r}")
-        if i.op == "store" and (b.mode != "out" or given != [b.dtype]):
-            raise _fail(kernel, f"store {b.name}", f"{b.mode} {b.dtype} cannot take {given}")
-        return b.dtype
-    if i.op == "select":
-        if given[0] != "bool" or given[1] != given[2]:
-            raise _fail(kernel, where, f"expected (bool, T, T), found {given}")
-        return given[1]
-    if i.op.startswith("reduce_"):
-        how = i.op[7:]
-        if how not in REDUCTIONS or kind == "row":
-            raise _fail(kernel, where, "unknown reduction, or in a 'row' region")
-        if how in ("argmax", "argmin"):
-            return "i64"
-        combine = OPS[REDUCTIONS[how][0]]
-        if DTYPES[given[0]].kind not in combine.by_kind or given[0] in ("f16", "bf16"):
-            raise _fail(kernel, where, f"cannot reduce {given[0]}")
-        return given[0]
-    op = scalar_op(i.op)
-    if any(g != given[0] for g in given) or DTYPES[given[0]].kind not in op.by_kind:
-        raise _fail(kernel, where, f"does not take {given}; cast the operands first")
-    if given[0] in ("f16", "bf16"):
-        raise _fail(kernel, where, f"arithmetic on {given[0]}; cast to f32 first")
-    return "bool" if op.result == "bool" else given[0]
-
-
-def _arity(op: str) -> int:
-    fixed = {
-        "const": 0,
-        "param": 0,
-        "index": 0,
-        "load": 0,
-        "store": 1,
-        "cast": 1,
-        "bitcast": 1,
-        "select": 3,
-    }
-    if op in fixed:
-        return fixed[op]
-    return 1 if op.startswith("reduce_") else scalar_op(op).arity
+# Numbers of operands, for operations that are not in the table of scalar ones.
+_OPERANDS: dict[str, tuple[int, ...]] = {
+    "const": (0,), "param": (0,), "index": (0,), "load": (0,), "store": (1,), "load_at": (1, 2),
+    "store_at": (2,), "cast": (1,), "bitcast": (1,), "select": (3,),
+}  # fmt: skip
+_HALVES = ("f16", "bf16")
 
 
 def verify(kernel: Kernel) -> Kernel:
     """Returns ``kernel`` if it is well formed, else raises InvalidKernel with the place."""
-    _check_head(kernel)
-    visible: dict[int, str] = {}
-    folded: dict[int, str] = {}
-    used: set[int] = set()
-    for region in kernel.regions:
-        if region.kind not in ("each", "row", "fold") or (
-            region.kind == "fold" and not kernel.over
-        ):
-            raise _fail(kernel, "region", f"unknown kind {region.kind!r}, or nothing to fold over")
-        if folded and region.kind == "row":
-            raise _fail(kernel, "region", "expected 'each' after 'fold', found 'row'")
-        local = visible | folded
+    _Verifier(kernel).check()
+    return kernel
+
+
+class _Verifier:
+    """Walks a kernel; ``visible`` are the dtypes of values that later regions may use, ``folded``
+    those of folds, which only the next 'each' may use.
+    """
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self.visible: dict[int, str] = {}
+        self.folded: dict[int, str] = {}
+        self.used: set[int] = set()
+
+    def fail(self, where: str, what: str) -> InvalidKernel:
+        return InvalidKernel(f"kernel {self.kernel.name}: {where}: {what}")
+
+    def check(self) -> None:
+        self._head()
+        for region in self.kernel.regions:
+            self._region(region)
+        if self.folded:
+            raise self.fail("region", "expected 'each' after 'fold', found the end")
+
+    def _head(self) -> None:
+        k = self.kernel
+        if not k.name.isidentifier():
+            raise self.fail("name", "expected an identifier")
+        names = [*k.sizes(), *(b.name for b in k.buffers), *(s.name for s in k.scalars)]
+        if len(set(names)) != len(names) or not k.dims:
+            raise self.fail("head", f"expected dims and distinct names, found {names}")
+        for n in (*names, *k.symbols()):
+            if not n.isidentifier():
+                raise self.fail("head", f"expected an identifier, found {n!r}")
+        if k.tile < 1 or (k.tile > 1 and len(k.dims) < 2):
+            raise self.fail("head", f"a tile of {k.tile} rows needs at least two dims")
+        for b in k.buffers:
+            self._buffer(b)
+        for s in k.scalars:
+            if s.dtype not in ("f64", "i64"):
+                raise self.fail(s.name, f"scalars are passed as f64 or i64, found {s.dtype}")
+
+    def _buffer(self, b: Buffer) -> None:
+        if b.dtype not in DTYPES or b.mode not in ("in", "out"):
+            raise self.fail(b.name, f"unknown dtype or mode: {b.dtype} {b.mode}")
+        count = len(self.kernel.sizes())
+        if len(b.strides) != count:
+            raise self.fail(b.name, f"expected {count} strides, found {b.strides}")
+
+    def _region(self, region: Region) -> None:
+        kind = region.kind
+        if kind not in ("each", "row", "fold") or (kind == "fold" and not self.kernel.over):
+            raise self.fail("region", f"unknown kind {kind!r}, or nothing to fold over")
+        if self.folded and kind == "row":
+            raise self.fail("region", "expected 'each' after 'fold', found 'row'")
+        local = self.visible | self.folded
         reduced: set[int] = set()
         for i in region.instrs:
-            where = f"%{i.id} {i.op}"
-            try:
-                arity = _arity(i.op)
-            except UnknownKernel as e:
-                raise _fail(kernel, where, str(e)) from e
-            if i.dtype not in DTYPES or len(i.args) != arity:
-                raise _fail(kernel, where, f"unknown dtype {i.dtype!r} or not {arity} operands")
-            for a in i.args:
-                if a not in local or a in reduced:
-                    raise _fail(kernel, where, f"%{a} is not defined here")
-            if i.op == "index" and region.kind != "each":
-                raise _fail(kernel, where, "only an 'each' region has an index")
-            if region.kind == "fold" and (i.op == "store" or i.op[7:] in ("argmax", "argmin")):
-                raise _fail(kernel, where, "not possible in a 'fold' region")
-            want = _result(kernel, i, [local[a] for a in i.args], region.kind)
-            if want != i.dtype:
-                raise _fail(kernel, where, f"expected dtype {want}, found {i.dtype}")
-            if i.id >= 0:
-                if i.id in used:
-                    raise _fail(kernel, where, "defined twice")
-                used.add(i.id)
-                local[i.id] = i.dtype
-                if i.op.startswith("reduce_"):
-                    reduced.add(i.id)
-                if region.kind == "fold" and i.id in reduced:
-                    folded[i.id] = i.dtype
-                elif region.kind == "row" or i.id in reduced:
-                    visible[i.id] = i.dtype
-        if region.kind == "each":
-            folded = {}
-    if folded:
-        raise _fail(kernel, "region", "expected 'each' after 'fold', found the end")
-    return kernel
+            self._instr(i, kind, local, reduced)
+        if kind == "each":
+            self.folded = {}
+
+    def _instr(self, i: Instr, kind: str, local: dict[int, str], reduced: set[int]) -> None:
+        where = f"%{i.id} {i.op}"
+        counts = self._operands(i, where)
+        if i.dtype not in DTYPES or len(i.args) not in counts:
+            raise self.fail(where, f"unknown dtype {i.dtype!r} or not {counts[0]} operands")
+        for a in i.args:
+            if a not in local or a in reduced:
+                raise self.fail(where, f"%{a} is not defined here")
+        if kind == "fold" and i.op in ("store", "store_at", "reduce_argmax", "reduce_argmin"):
+            raise self.fail(where, "not possible in a 'fold' region")
+        if kind == "row" and i.op in ("load_at", "store_at"):
+            raise self.fail(where, "not possible in a 'row' region")
+        want = self._result(i, [local[a] for a in i.args], kind, where)
+        if want != i.dtype:
+            raise self.fail(where, f"expected dtype {want}, found {i.dtype}")
+        if i.id < 0:
+            return
+        if i.id in self.used:
+            raise self.fail(where, "defined twice")
+        self.used.add(i.id)
+        local[i.id] = i.dtype
+        if i.op.startswith("reduce_"):
+            reduced.add(i.id)
+            (self.folded if kind == "fold" else self.visible)[i.id] = i.dtype
+        elif kind == "row":
+            self.visible[i.id] = i.dtype
+
+    def _operands(self, i: Instr, where: str) -> tuple[int, ...]:
+        """How many operands the operation may have."""
+        if i.op in _OPERANDS:
+            return _OPERANDS[i.op]
+        if i.op.startswith("reduce_"):
+            return (2,) if i.op == "reduce_dot" else (1,)
+        try:
+            return (scalar_op(i.op).arity,)
+        except UnknownKernel as e:
+            raise self.fail(where, str(e)) from e
+
+    def _result(self, i: Instr, given: list[str], kind: str, where: str) -> str:
+        """The dtype that the instruction must have, from its operands' dtypes."""
+        if i.op in ("const", "param"):
+            return self._number(i, where)
+        if i.op == "index":
+            return self._index(i, kind, where)
+        if i.op in ("cast", "bitcast"):
+            if i.op == "bitcast" and DTYPES[given[0]].bits != DTYPES[i.dtype].bits:
+                raise self.fail(where, f"{given[0]} and {i.dtype} differ in size")
+            return i.dtype
+        if i.op in ("load", "store", "load_at", "store_at"):
+            return self._access(i, given, where)
+        if i.op == "select":
+            if given[0] != "bool" or given[1] != given[2]:
+                raise self.fail(where, f"expected (bool, T, T), found {given}")
+            return given[1]
+        if i.op.startswith("reduce_"):
+            if given[-1] != given[0]:
+                raise self.fail(where, f"expected operands of one dtype, found {given}")
+            return self._reduction(i.op[7:], given[0], kind, where)
+        return self._scalar(i, given, where)
+
+    def _number(self, i: Instr, where: str) -> str:
+        if i.dtype in _HALVES:
+            raise self.fail(where, f"no {i.dtype} constants; make it f32 and cast")
+        if i.op == "param" and i.attr not in [s.name for s in self.kernel.scalars]:
+            raise self.fail(where, f"no scalar called {i.attr!r}")
+        return i.dtype
+
+    def _index(self, i: Instr, kind: str, where: str) -> str:
+        """An index needs a dimension that is being walked: the inner one in 'each', ``over`` in
+        'fold', outer ones anywhere.
+        """
+        dims = self.kernel.dims
+        inner = kind == "each" and i.attr in (None, dims[-1])
+        if not (inner or i.attr in dims[:-1] or (kind == "fold" and i.attr == self.kernel.over)):
+            raise self.fail(where, f"no dimension {i.attr!r} to index in {kind!r}")
+        return "i64"
+
+    def _access(self, i: Instr, given: list[str], where: str) -> str:
+        b = next((b for b in self.kernel.buffers if b.name == i.attr), None)
+        if b is None:
+            raise self.fail(where, f"no buffer called {i.attr!r}")
+        stores = i.op in ("store", "store_at")
+        if stores and (b.mode != "out" or given[-1] != b.dtype):
+            raise self.fail(f"{i.op} {b.name}", f"{b.mode} {b.dtype} cannot take {given}")
+        offset = ["i64", "bool"] if i.op.endswith("_at") else []
+        found = given[:-1] if stores else given
+        if found != offset[: len(found)]:
+            raise self.fail(where, f"expected an i64 offset (and a bool mask), found {found}")
+        return b.dtype
+
+    def _reduction(self, how: str, dtype: str, kind: str, where: str) -> str:
+        if how not in REDUCTIONS or kind == "row":
+            raise self.fail(where, "unknown reduction, or in a 'row' region")
+        combine = REDUCTIONS[how][0]
+        positional = how in ("argmax", "argmin")
+        fits = positional or DTYPES[dtype].kind in OPS[combine].by_kind
+        if not fits or dtype in (*_HALVES, "bool" if positional else ""):
+            raise self.fail(where, f"cannot reduce {dtype}")
+        return "i64" if positional else dtype
+
+    def _scalar(self, i: Instr, given: list[str], where: str) -> str:
+        op = scalar_op(i.op)
+        if any(g != given[0] for g in given) or DTYPES[given[0]].kind not in op.by_kind:
+            raise self.fail(where, f"does not take {given}; cast the operands first")
+        if given[0] in _HALVES:
+            raise self.fail(where, f"arithmetic on {given[0]}; cast to f32 first")
+        return "bool" if op.result == "bool" else given[0]

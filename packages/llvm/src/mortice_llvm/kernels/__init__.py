@@ -105,7 +105,9 @@ def custom(kernel: Kernel) -> Call:
 
         library = load(b"custom/" + source.encode(), make_text)
         kinds = {"f64": ctypes.c_double, "i64": ctypes.c_int64}
-        signature = _signature(len(kernel.buffers), 0, len(kernel.dims) + len(kernel.symbols()), 0)
+        signature = _signature(
+            len(kernel.buffers), 0, len(kernel.sizes()) + len(kernel.symbols()), 0
+        )
         signature += [kinds[s.dtype] for s in kernel.scalars]
         found = library.function(kernel.name, *signature)
         _ready["custom", source] = found

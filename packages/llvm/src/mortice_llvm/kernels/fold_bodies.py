@@ -57,7 +57,7 @@ def _layer_norm_params_backward(b: Build, element: str) -> None:
     b.fold()
     dy = b.load("dy", compute)
     xhat = (b.load("x", compute) - b.load("mean")) * b.load("rstd")
-    dweight, dbias = b.reduce("sum", dy * xhat), b.reduce("sum", dy)
+    dweight, dbias = b.dot(dy, xhat), b.reduce("sum", dy)
     b.each()
     b.store("dweight", dweight)
     b.store("dbias", dbias)
@@ -72,7 +72,7 @@ def _rms_norm_params_backward(b: Build, element: str) -> None:
     b.input("rstd", compute, _ROW)
     b.fold()
     x = b.load("x", compute) * b.load("rstd")
-    dweight = b.reduce("sum", b.load("dy", compute) * x)
+    dweight = b.dot(b.load("dy", compute), x)
     b.each()
     b.store("dweight", dweight)
 
@@ -126,7 +126,7 @@ def _channel_sums(b: Build, element: str) -> None:
     dy = b.load("dy", compute)
     parts = (
         b.reduce("sum", dy),
-        b.reduce("sum", dy * (b.load("x", compute) - mean)),
+        b.dot(dy, b.load("x", compute) - mean),
     )
     b.each()
     sums = [b.reduce("sum", p) for p in parts]

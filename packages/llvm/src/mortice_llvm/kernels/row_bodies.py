@@ -67,7 +67,7 @@ def _softmax_backward(b: Build, element: str) -> None:
     b.input("y", element)
     compute = computes_as(element)
     b.each()
-    dot = b.reduce("sum", b.load("dy", compute) * b.load("y", compute))
+    dot = b.dot(b.load("dy", compute), b.load("y", compute))
     b.each()
     b.store("dx", b.load("y", compute) * (b.load("dy", compute) - dot))
 
@@ -103,7 +103,7 @@ def _layer_norm(*, affine: bool) -> Body:
         mean = total / count
         b.each()
         d = b.load("x", compute) - mean
-        squares = b.reduce("sum", d * d)
+        squares = b.dot(d, d)
         b.row()
         rstd = b.op("rsqrt", squares / count + b.param("eps", compute))
         b.store("mean", mean)
@@ -140,7 +140,7 @@ def _layer_norm_backward(*, affine: bool) -> Body:
         b.each()
         g, xhat = terms()
         sum_g = b.reduce("sum", g)
-        sum_gx = b.reduce("sum", g * xhat)
+        sum_gx = b.dot(g, xhat)
         count = b.reduce("sum", b.const(1.0, compute))
         b.row()
         mean_g, mean_gx = sum_g / count, sum_gx / count
@@ -163,7 +163,7 @@ def _rms_norm(*, affine: bool) -> Body:
         b.scalar("eps")
         b.each()
         x = b.load("x", compute)
-        squares = b.reduce("sum", x * x)
+        squares = b.dot(x, x)
         count = b.reduce("sum", b.const(1.0, compute))
         b.row()
         rstd = b.op("rsqrt", squares / count + b.param("eps", compute))
