@@ -17,12 +17,13 @@ import sys
 import time
 from pathlib import Path
 
-import mortice
 import numpy as np
-from mortice import nn, optim
-from mortice.utils.data import DataLoader, TensorDataset
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+import mortice
+from mortice import nn, optim
+from mortice.utils.data import DataLoader, TensorDataset
 
 HERE = Path(__file__).resolve().parent
 DATA = HERE / "data" / "digits.csv.gz"

@@ -10,9 +10,10 @@ import sys
 import textwrap
 import time
 
-import mortice
 import numpy as np
 import pytest
+
+import mortice
 from mortice.utils import data
 
 Point = collections.namedtuple("Point", "x y")
@@ -105,12 +106,15 @@ def test_samplers() -> None:
     assert list(data.SequentialSampler([7, 8, 9])) == [0, 1, 2]
     assert sorted(data.RandomSampler(range(20))) == list(range(20))
     drawn = list(data.RandomSampler(range(3), replacement=True, num_samples=50))
-    assert len(drawn) == 50 and set(drawn) <= {0, 1, 2}
+    assert len(drawn) == 50
+    assert set(drawn) <= {0, 1, 2}
     assert sorted(data.SubsetRandomSampler([4, 9])) == [4, 9]
     batches = data.BatchSampler(data.SequentialSampler(range(5)), 2, False)
-    assert list(batches) == [[0, 1], [2, 3], [4]] and len(batches) == 3
+    assert list(batches) == [[0, 1], [2, 3], [4]]
+    assert len(batches) == 3
     batches = data.BatchSampler(data.SequentialSampler(range(5)), 2, True)
-    assert list(batches) == [[0, 1], [2, 3]] and len(batches) == 2
+    assert list(batches) == [[0, 1], [2, 3]]
+    assert len(batches) == 2
 
 
 def test_weighted_sampler_follows_the_weights() -> None:
@@ -126,9 +130,7 @@ def test_weighted_sampler_follows_the_weights() -> None:
 
 
 def test_distributed_sampler_shares_evenly() -> None:
-    shares = [
-        list(data.DistributedSampler(range(10), 3, rank, shuffle=False)) for rank in range(3)
-    ]
+    shares = [list(data.DistributedSampler(range(10), 3, rank, shuffle=False)) for rank in range(3)]
     assert shares == [[0, 3, 6, 9], [1, 4, 7, 0], [2, 5, 8, 1]]
     sampler = data.DistributedSampler(range(10), 2, 0)
     first = list(sampler)
@@ -138,10 +140,12 @@ def test_distributed_sampler_shares_evenly() -> None:
 
 
 def test_collate() -> None:
-    batch = data.default_collate([
-        {"a": np.ones(2), "b": 1, "c": "x", "d": Point(1.5, [1, 2])},
-        {"a": np.zeros(2), "b": 2, "c": "y", "d": Point(2.5, [3, 4])},
-    ])
+    batch = data.default_collate(
+        [
+            {"a": np.ones(2), "b": 1, "c": "x", "d": Point(1.5, [1, 2])},
+            {"a": np.zeros(2), "b": 2, "c": "y", "d": Point(2.5, [3, 4])},
+        ]
+    )
     assert batch["a"].tolist() == [[1, 1], [0, 0]]
     assert batch["b"].dtype == mortice.int64
     assert batch["c"] == ["x", "y"]
@@ -162,7 +166,8 @@ def test_loader_in_this_process() -> None:
     assert batches[1][1].tolist() == [4, 5, 6, 7]
     assert len(list(data.DataLoader(Squares(), batch_size=4, drop_last=True))) == 2
     shuffled = values(data.DataLoader(range(50), batch_size=7, shuffle=True))
-    assert sorted(shuffled) == list(range(50)) and shuffled != list(range(50))
+    assert sorted(shuffled) == list(range(50))
+    assert shuffled != list(range(50))
     assert [x[1] for x in data.DataLoader(Squares(3), batch_size=None)] == [0, 1, 2]
     assert values(data.DataLoader(Stream(), batch_size=4)) == list(range(10))
 
@@ -175,15 +180,18 @@ def test_seed_decides_the_order() -> None:
     assert order(0) == order(0) == order(2)
 
 
-@pytest.mark.parametrize(("options", "message"), [
-    ({"shuffle": True, "sampler": [1]}, "mutually exclusive with shuffle"),
-    ({"batch_sampler": [[1]], "batch_size": 3}, "batch_sampler option is mutually exclusive"),
-    ({"num_workers": -1}, "non-negative, found -1"),
-    ({"prefetch_factor": 2}, "num_workers > 0"),
-    ({"persistent_workers": True}, "num_workers > 0"),
-    ({"batch_size": 0}, "batch_size=0"),
-    ({"batch_size": None, "drop_last": True}, "mutually exclusive with drop_last"),
-])
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"shuffle": True, "sampler": [1]}, "mutually exclusive with shuffle"),
+        ({"batch_sampler": [[1]], "batch_size": 3}, "batch_sampler option is mutually exclusive"),
+        ({"num_workers": -1}, "non-negative, found -1"),
+        ({"prefetch_factor": 2}, "num_workers > 0"),
+        ({"persistent_workers": True}, "num_workers > 0"),
+        ({"batch_size": 0}, "batch_size=0"),
+        ({"batch_size": None, "drop_last": True}, "mutually exclusive with drop_last"),
+    ],
+)
 def test_options_that_contradict(options: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         data.DataLoader(Squares(), **options)
@@ -258,7 +266,7 @@ def test_a_dead_worker_is_named_at_once() -> None:
 def test_timeout() -> None:
     loader = data.DataLoader(Slow(), batch_size=1, num_workers=1, timeout=0.5)
     start = time.monotonic()
-    with pytest.raises(RuntimeError, match="timed out after 0.5 seconds"):
+    with pytest.raises(RuntimeError, match=r"timed out after 0.5 seconds"):
         list(loader)
     assert time.monotonic() - start < 10
 
@@ -279,7 +287,8 @@ def test_large_index_lists_do_not_block() -> None:
 @pytest.mark.skipif(sys.platform == "win32", reason="sends SIGINT")
 def test_ctrl_c_leaves_no_worker(tmp_path) -> None:
     script = tmp_path / "loop.py"
-    script.write_text(textwrap.dedent("""
+    script.write_text(
+        textwrap.dedent("""
         import time
         import mortice
         from mortice.utils import data
@@ -297,15 +306,20 @@ def test_ctrl_c_leaves_no_worker(tmp_path) -> None:
             print(*[p.pid for p in it.pool.processes], flush=True)
             for _ in it:
                 pass
-    """))
+    """)
+    )
     process = subprocess.Popen(
-        [sys.executable, str(script)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        [sys.executable, str(script)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
         start_new_session=True,
     )
     pids = [int(pid) for pid in process.stdout.readline().split()]
     os.killpg(process.pid, signal.SIGINT)
     _, errors = process.communicate(timeout=30)
-    assert errors.count("Traceback") == 1 and "KeyboardInterrupt" in errors
+    assert errors.count("Traceback") == 1
+    assert "KeyboardInterrupt" in errors
     assert len(pids) == 2
     for pid in pids:
         with pytest.raises(ProcessLookupError):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 
-import mortice
 import numpy as np
 import pytest
+
+import mortice
 from mortice import nn
 from mortice.nn.utils import rnn
 
@@ -21,9 +22,14 @@ def same(a, b, rtol: float = 1e-4, atol: float = 1e-5) -> None:
     np.testing.assert_allclose(a.detach().numpy(), b.detach().numpy(), rtol=rtol, atol=atol)
 
 
-@pytest.mark.parametrize(("layer", "cell"), [
-    (nn.LSTM, nn.LSTMCell), (nn.GRU, nn.GRUCell), (nn.RNN, nn.RNNCell),
-])
+@pytest.mark.parametrize(
+    ("layer", "cell"),
+    [
+        (nn.LSTM, nn.LSTMCell),
+        (nn.GRU, nn.GRUCell),
+        (nn.RNN, nn.RNNCell),
+    ],
+)
 def test_a_layer_is_its_cell_step_by_step(layer: type, cell: type) -> None:
     whole, step = layer(3, 4), cell(3, 4)
     step.load_state_dict({k.removesuffix("_l0"): v for k, v in whole.state_dict().items()})
@@ -42,8 +48,12 @@ def test_lstm_formula() -> None:
     net = nn.LSTMCell(2, 3)
     x, h, c = rand(1, 2), rand(1, 3), rand(1, 3)
     weights = {k: v.numpy() for k, v in net.state_dict().items()}
-    gates = (x.numpy() @ weights["weight_ih"].T + weights["bias_ih"]
-             + h.numpy() @ weights["weight_hh"].T + weights["bias_hh"])
+    gates = (
+        x.numpy() @ weights["weight_ih"].T
+        + weights["bias_ih"]
+        + h.numpy() @ weights["weight_hh"].T
+        + weights["bias_hh"]
+    )
     i, f, g, o = np.split(gates, 4, 1)
     s = lambda z: 1 / (1 + np.exp(-z))  # noqa: E731
     expected_c = s(f) * c.numpy() + s(i) * np.tanh(g)
@@ -80,7 +90,8 @@ def test_packing_and_back() -> None:
     for a, b in zip(rnn.unpack_sequence(packed), sequences, strict=True):
         same(a, b)
     padded = rnn.pad_sequence(sequences, batch_first=True, padding_value=-1, padding_side="left")
-    assert tuple(padded.shape) == (3, 4, 2) and (padded[0, :2] == -1).all()
+    assert tuple(padded.shape) == (3, 4, 2)
+    assert (padded[0, :2] == -1).all()
     with pytest.raises(RuntimeError, match="pass enforce_sorted=False"):
         rnn.pack_sequence(sequences)
     with pytest.raises(RuntimeError, match="greater than 0"):
@@ -135,22 +146,28 @@ def test_transformer_learns_from_no_later_position() -> None:
     x = rand(1, 4, 8).requires_grad_()
     # weighted: the plain sum of a normalised row is constant
     (net(x, src_mask=mask)[0, 1] * mortice.arange(8)).sum().backward()
-    assert (x.grad[0, 2:] == 0).all() and (x.grad[0, :2] != 0).any()
+    assert (x.grad[0, 2:] == 0).all()
+    assert (x.grad[0, :2] != 0).any()
 
 
 # -- init ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("fill", "std"), [
-    (lambda w: nn.init.uniform_(w, -1, 1), 1 / math.sqrt(3)),
-    (lambda w: nn.init.normal_(w, 0, 2), 2),
-    (lambda w: nn.init.xavier_uniform_(w), math.sqrt(2 / 500)),
-    (lambda w: nn.init.xavier_normal_(w, gain=2), 2 * math.sqrt(2 / 500)),
-    (lambda w: nn.init.kaiming_uniform_(w, nonlinearity="relu"), math.sqrt(2 / 300)),
-    (lambda w: nn.init.kaiming_normal_(w, mode="fan_out", nonlinearity="linear"),
-     math.sqrt(1 / 200)),
-    (lambda w: nn.init.trunc_normal_(w), 0.8796),
-])
+@pytest.mark.parametrize(
+    ("fill", "std"),
+    [
+        (lambda w: nn.init.uniform_(w, -1, 1), 1 / math.sqrt(3)),
+        (lambda w: nn.init.normal_(w, 0, 2), 2),
+        (nn.init.xavier_uniform_, math.sqrt(2 / 500)),
+        (lambda w: nn.init.xavier_normal_(w, gain=2), 2 * math.sqrt(2 / 500)),
+        (lambda w: nn.init.kaiming_uniform_(w, nonlinearity="relu"), math.sqrt(2 / 300)),
+        (
+            lambda w: nn.init.kaiming_normal_(w, mode="fan_out", nonlinearity="linear"),
+            math.sqrt(1 / 200),
+        ),
+        (nn.init.trunc_normal_, 0.8796),
+    ],
+)
 def test_spread_of_initial_values(fill, std: float) -> None:
     mortice.manual_seed(0)
     w = fill(mortice.empty(200, 300))
@@ -186,8 +203,11 @@ def test_same_seed_same_model() -> None:
 
 
 def with_gradients() -> list[nn.Parameter]:
-    params = [nn.Parameter(mortice.zeros(2)), nn.Parameter(mortice.zeros(1)),
-              nn.Parameter(mortice.zeros(3))]
+    params = [
+        nn.Parameter(mortice.zeros(2)),
+        nn.Parameter(mortice.zeros(1)),
+        nn.Parameter(mortice.zeros(3)),
+    ]
     params[0].grad = mortice.tensor([3.0, 0.0])
     params[1].grad = mortice.tensor([-4.0])
     return params
@@ -210,7 +230,8 @@ def test_clip_grad_norm() -> None:
 def test_clip_grad_value_and_vectors() -> None:
     params = with_gradients()
     nn.utils.clip_grad_value_(params, 2.0)
-    assert params[0].grad.tolist() == [2, 0] and params[1].grad.tolist() == [-2]
+    assert params[0].grad.tolist() == [2, 0]
+    assert params[1].grad.tolist() == [-2]
     vector = nn.utils.parameters_to_vector(params)
     assert tuple(vector.shape) == (6,)
     nn.utils.vector_to_parameters(mortice.arange(6, dtype=mortice.float32), params)

@@ -8,9 +8,10 @@ import pickle
 import weakref
 from collections import OrderedDict
 
-import mortice
 import numpy as np
 import pytest
+
+import mortice
 from mortice import nn
 from mortice.errors import StateDictError
 
@@ -41,9 +42,12 @@ def test_parameters_buffers_and_modules_are_found() -> None:
     assert [n for n, _ in net.named_modules()] == ["", "fc1", "fc2"]
     assert list(net.state_dict()) == ["mean", "fc1.weight", "fc1.bias", "fc2.weight"]
     assert net.state_dict()._metadata == {
-        "": {"version": 1}, "fc1": {"version": 1}, "fc2": {"version": 1}
+        "": {"version": 1},
+        "fc1": {"version": 1},
+        "fc2": {"version": 1},
     }
-    assert "fc1" in dir(net) and "mean" in dir(net)
+    assert "fc1" in dir(net)
+    assert "mean" in dir(net)
 
 
 def test_a_shared_parameter_is_listed_once() -> None:
@@ -60,19 +64,25 @@ def test_a_name_changes_its_kind_by_assignment() -> None:
     assert "x" in net._parameters
     del net.x
     net.x = 3
-    assert net.x == 3 and not net._parameters
+    assert net.x == 3
+    assert not net._parameters
     net.x = nn.Linear(1, 1)
-    assert "x" in net._modules and "x" not in net.__dict__
+    assert "x" in net._modules
+    assert "x" not in net.__dict__
     net.b = nn.Buffer(ones(1), persistent=False)
-    assert "b" in net._buffers and "b" not in net.state_dict()
+    assert "b" in net._buffers
+    assert "b" not in net.state_dict()
     net.b = ones(2)
     assert tuple(net.b.shape) == (2,)
 
 
-@pytest.mark.parametrize(("name", "value", "message"), [
-    ("weight", 3, "cannot assign a int as parameter 'weight'"),
-    ("weight", mortice.ones(2), "expected mortice.nn.Parameter or None"),
-])
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("weight", 3, "cannot assign a int as parameter 'weight'"),
+        ("weight", mortice.ones(2), "expected mortice.nn.Parameter or None"),
+    ],
+)
 def test_wrong_assignment_names_what_was_expected(name: str, value, message: str) -> None:
     with pytest.raises(TypeError, match=message):
         setattr(nn.Linear(2, 2), name, value)
@@ -82,11 +92,11 @@ def test_names_are_checked() -> None:
     net = Net()
     with pytest.raises(KeyError, match="attribute fc1 already exists"):
         net.register_buffer("fc1", None)
-    with pytest.raises(KeyError, match="name a.b must not contain a dot"):
+    with pytest.raises(KeyError, match=r"name a.b must not contain a dot"):
         net.register_parameter("a.b", None)
     with pytest.raises(KeyError, match="must not be empty"):
         net.add_module("", None)
-    with pytest.raises(TypeError, match="wrap it in mortice.nn.Parameter"):
+    with pytest.raises(TypeError, match=r"wrap it in mortice.nn.Parameter"):
         net.register_parameter("w", ones(2))
     with pytest.raises(ValueError, match="must be a leaf"):
         net.register_parameter("w", nn.Parameter(ones(2)).mul(2).as_subclass(nn.Parameter))
@@ -103,13 +113,13 @@ def test_before_init_says_what_to_do() -> None:
 
 def test_misspelt_names_get_the_nearest() -> None:
     net = Net()
-    with pytest.raises(AttributeError, match="no attribute 'fc_1'. Did you mean 'fc1'"):
+    with pytest.raises(AttributeError, match=r"no attribute 'fc_1'. Did you mean 'fc1'"):
         _ = net.fc_1
     with pytest.raises(AttributeError, match="no submodule 'fc9'"):
         net.get_submodule("fc9")
     with pytest.raises(AttributeError, match=r"no parameter 'wieght'. Did you mean 'weight'"):
         net.get_parameter("fc1.wieght")
-    with pytest.raises(TypeError, match="Module.__init__ takes no arguments.*in_feature"):
+    with pytest.raises(TypeError, match=r"Module.__init__ takes no arguments.*in_feature"):
         nn.Module(in_feature=3)
 
 
@@ -129,7 +139,8 @@ def test_get_and_set_submodule() -> None:
 
 def test_modes_and_freezing() -> None:
     net = Net()
-    assert net.eval() is net and not net.fc1.training
+    assert net.eval() is net
+    assert not net.fc1.training
     net.train()
     assert net.fc2.training
     with pytest.raises(ValueError, match="expected to be a bool, found 'yes'"):
@@ -269,7 +280,8 @@ def test_round_trip_copies_values() -> None:
 def test_entries_share_memory_and_are_detached() -> None:
     net = Net()
     weight = net.state_dict()["fc1.weight"]
-    assert not weight.requires_grad and type(weight) is mortice.Tensor
+    assert not weight.requires_grad
+    assert type(weight) is mortice.Tensor
     weight.zero_()
     assert (net.fc1.weight == 0).all()
     assert net.state_dict(keep_vars=True)["fc1.weight"] is net.fc1.weight
@@ -284,14 +296,19 @@ def test_mismatches_are_listed_with_nearest_names() -> None:
     text = str(caught.value)
     assert "loading state_dict for Net" in text
     assert 'Unexpected key(s) in state_dict: "fc1.wieght"' in text
-    assert 'Missing key(s) in state_dict: "fc1.weight" (nearest in the state_dict: "fc1.wieght")' in text
-    assert 'size mismatch for "fc2.weight": the state_dict has shape (2, 5), the model (2, 4)' in text
+    assert (
+        'Missing key(s) in state_dict: "fc1.weight" (nearest in the state_dict: "fc1.wieght")'
+        in text
+    )
+    assert (
+        'size mismatch for "fc2.weight": the state_dict has shape (2, 5), the model (2, 4)' in text
+    )
     assert isinstance(caught.value, RuntimeError)
 
 
 def test_wrapped_names_are_recognised() -> None:
     state = {f"module.{k}": v for k, v in Net().state_dict().items()}
-    with pytest.raises(RuntimeError, match='strip the prefix "module." from the state_dict'):
+    with pytest.raises(RuntimeError, match=r'strip the prefix "module." from the state_dict'):
         Net().load_state_dict(state)
 
 
@@ -300,7 +317,8 @@ def test_not_strict_reports_instead() -> None:
     del state["mean"]
     state["extra"] = ones(1)
     missing, unexpected = Net().load_state_dict(state, strict=False)
-    assert missing == ["mean"] and unexpected == ["extra"]
+    assert missing == ["mean"]
+    assert unexpected == ["extra"]
     state["fc2.weight"] = ones(1)
     with pytest.raises(RuntimeError, match="size mismatch"):
         Net().load_state_dict(state, strict=False)
@@ -311,14 +329,15 @@ def test_assign_takes_the_tensors() -> None:
     state = {k: v.to(mortice.float64) for k, v in net.state_dict().items()}
     net.load_state_dict(state, assign=True)
     assert net.fc1.weight.dtype == mortice.float64
-    assert isinstance(net.fc1.weight, nn.Parameter) and net.fc1.weight.requires_grad
+    assert isinstance(net.fc1.weight, nn.Parameter)
+    assert net.fc1.weight.requires_grad
     state["fc1.weight"].zero_()
     assert (net.fc1.weight == 0).all()
 
 
 def test_values_that_are_no_tensors() -> None:
     state = dict(Net().state_dict(), mean=[1, 2])
-    with pytest.raises(RuntimeError, match='expected a tensor for "mean".*found list'):
+    with pytest.raises(RuntimeError, match=r'expected a tensor for "mean".*found list'):
         Net().load_state_dict(state)
     with pytest.raises(TypeError, match="expected a dict of names to tensors, found list"):
         Net().load_state_dict([1])
@@ -346,7 +365,8 @@ def test_extra_state_and_versions() -> None:
     a, b = nn.Sequential(Counter()), nn.Sequential(Counter())
     a[0].count = 7
     b.load_state_dict(a.state_dict())
-    assert b[0].count == 7 and b[0].seen == 3
+    assert b[0].count == 7
+    assert b[0].seen == 3
     with pytest.raises(RuntimeError, match="_extra_state"):
         b.load_state_dict({})
 
@@ -361,7 +381,9 @@ def test_state_dict_hooks() -> None:
     net.register_state_dict_post_hook(drop_mean)
     net._register_state_dict_hook(lambda m, state, prefix, meta: {**state, "more": 1})
     state = net.state_dict()
-    assert log == ["pre"] and "mean" not in state and state["more"] == 1
+    assert log == ["pre"]
+    assert "mean" not in state
+    assert state["more"] == 1
     other = Net()
     other.register_load_state_dict_pre_hook(
         lambda m, state, *rest: state.update(mean=mortice.ones(3), more=None) or state.pop("more")
@@ -392,7 +414,8 @@ def test_to_changes_dtype_in_place() -> None:
     weight = net.fc1.weight
     net(ones(1, 3)).sum().backward()
     assert net.to(mortice.float64) is net
-    assert net.fc1.weight is weight and weight.dtype == mortice.float64
+    assert net.fc1.weight is weight
+    assert weight.dtype == mortice.float64
     assert weight.grad.dtype == mortice.float64
     assert net.count.dtype == mortice.int64
     assert net.mean.dtype == mortice.float64
@@ -409,14 +432,16 @@ def test_meta_and_to_empty() -> None:
     net = nn.Linear(2, 3, device="meta")
     assert net.weight.device.type == "meta"
     net.to_empty(device="cpu")
-    assert net.weight.device.type == "cpu" and tuple(net.weight.shape) == (3, 2)
+    assert net.weight.device.type == "cpu"
+    assert tuple(net.weight.shape) == (3, 2)
 
 
 def test_deepcopy_and_pickle() -> None:
     net = Net()
     for twin in (copy.deepcopy(net), pickle.loads(pickle.dumps(net))):
         assert twin.fc1.weight is not net.fc1.weight
-        assert isinstance(twin.fc1.weight, nn.Parameter) and twin.fc1.weight.requires_grad
+        assert isinstance(twin.fc1.weight, nn.Parameter)
+        assert twin.fc1.weight.requires_grad
         assert (twin.fc1.weight == net.fc1.weight).all()
         assert "cache" not in twin.state_dict()
         twin(ones(1, 3)).sum().backward()
@@ -437,11 +462,13 @@ def test_sequential_edits() -> None:
     net = nn.Sequential(nn.ReLU(), nn.Tanh())
     net.append(nn.GELU()).insert(0, nn.Identity())
     assert [type(m).__name__ for m in net] == ["Identity", "ReLU", "Tanh", "GELU"]
-    assert isinstance(net[1:3], nn.Sequential) and len(net[1:3]) == 2
+    assert isinstance(net[1:3], nn.Sequential)
+    assert len(net[1:3]) == 2
     del net[0]
     assert list(net._modules) == ["0", "1", "2"]
     assert isinstance(net.pop(-1), nn.GELU)
-    assert len(net + net) == 4 and len(net * 3) == 6
+    assert len(net + net) == 4
+    assert len(net * 3) == 6
     with pytest.raises(IndexError, match="index 5 is out of range"):
         net[5]
 
@@ -453,7 +480,8 @@ def test_module_list_and_dict() -> None:
     assert len(list(layers.parameters())) == 2
     table = nn.ModuleDict({"a": nn.ReLU()})
     table.update([("b", nn.Linear(1, 1))])
-    assert "b" in table and list(table) == ["a", "b"]
+    assert "b" in table
+    assert list(table) == ["a", "b"]
     assert isinstance(table.pop("a"), nn.ReLU)
     with pytest.raises(ValueError, match="element 0 is not a"):
         table.update([(1, 2, 3)])
@@ -462,11 +490,13 @@ def test_module_list_and_dict() -> None:
 def test_parameter_containers() -> None:
     rows = nn.ParameterList([ones(2), nn.Parameter(ones(3)), "text"])
     assert [n for n, _ in rows.named_parameters()] == ["0", "1"]
-    assert rows[2] == "text" and len(rows[:2]) == 2
+    assert rows[2] == "text"
+    assert len(rows[:2]) == 2
     table = nn.ParameterDict({"w": ones(2)})
     table["v"] = ones(1)
     assert [n for n, _ in table.named_parameters()] == ["w", "v"]
     assert set((table | {"u": ones(1)}).keys()) == {"w", "v", "u"}
     del table["w"]
-    assert "w" not in table and len(list(table.parameters())) == 1
+    assert "w" not in table
+    assert len(list(table.parameters())) == 1
     assert f"(v): Parameter containing: [{mortice.float32} of size 1]" in repr(table)

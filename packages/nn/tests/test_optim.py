@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 
-import mortice
 import numpy as np
 import pytest
+
+import mortice
 from mortice import nn, optim
 from mortice.amp import GradScaler
 from mortice.optim import lr_scheduler
@@ -54,10 +55,22 @@ def test_adamw_shrinks_apart_from_the_gradient() -> None:
     assert p.item() == pytest.approx(2.0 * (1 - 0.05))
 
 
-@pytest.mark.parametrize("name", [
-    "SGD", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "RMSprop", "Adagrad", "Adadelta", "Rprop",
-    "ASGD",
-])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "SGD",
+        "Adam",
+        "AdamW",
+        "Adamax",
+        "NAdam",
+        "RAdam",
+        "RMSprop",
+        "Adagrad",
+        "Adadelta",
+        "Rprop",
+        "ASGD",
+    ],
+)
 def test_every_optimizer_finds_the_minimum(name: str) -> None:
     p = parameter(3.0, -2.0)
     target = mortice.tensor([1.0, 0.5])
@@ -84,7 +97,8 @@ def test_parameters_without_gradient_stay() -> None:
     give(p, 1.0)
     opt = optim.Adam([p, q], lr=0.1)
     opt.step()
-    assert q.item() == 1.0 and q not in opt.state
+    assert q.item() == 1.0
+    assert q not in opt.state
 
 
 def test_closure_runs_with_gradients() -> None:
@@ -115,25 +129,31 @@ def test_groups_have_their_own_options() -> None:
     assert named.param_groups[0]["param_names"] == ["weight", "bias"]
 
 
-@pytest.mark.parametrize(("params", "error", "message"), [
-    ([], ValueError, "empty parameter list"),
-    (mortice.ones(1), TypeError, r"write \[tensor\]"),
-    ([1], TypeError, "one of the params is int"),
-    ([{"params": {mortice.ones(1)}}], TypeError, "use a list"),
-])
+@pytest.mark.parametrize(
+    ("params", "error", "message"),
+    [
+        ([], ValueError, "empty parameter list"),
+        (mortice.ones(1), TypeError, r"write \[tensor\]"),
+        ([1], TypeError, "one of the params is int"),
+        ([{"params": {mortice.ones(1)}}], TypeError, "use a list"),
+    ],
+)
 def test_wrong_parameters(params, error: type, message: str) -> None:
     with pytest.raises(error, match=message):
         optim.SGD(params, lr=0.1)
 
 
-@pytest.mark.parametrize(("make", "message"), [
-    (lambda p: optim.SGD(p, lr=-1), "Invalid learning rate: -1"),
-    (lambda p: optim.SGD(p, lr=1, nesterov=True), "Nesterov momentum requires"),
-    (lambda p: optim.Adam(p, betas=(1.0, 0.9)), "beta parameter at index 0: 1.0"),
-    (lambda p: optim.Adam(p, differentiable=True), "differentiable=True is not supported"),
-    (lambda p: optim.RMSprop(p, eps=-1), "Invalid epsilon value"),
-    (lambda p: optim.SGD([*p, *[{"params": p}]], lr=1), "one of the params is dict"),
-])
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda p: optim.SGD(p, lr=-1), "Invalid learning rate: -1"),
+        (lambda p: optim.SGD(p, lr=1, nesterov=True), "Nesterov momentum requires"),
+        (lambda p: optim.Adam(p, betas=(1.0, 0.9)), "beta parameter at index 0: 1.0"),
+        (lambda p: optim.Adam(p, differentiable=True), "differentiable=True is not supported"),
+        (lambda p: optim.RMSprop(p, eps=-1), "Invalid epsilon value"),
+        (lambda p: optim.SGD([*p, *[{"params": p}]], lr=1), "one of the params is dict"),
+    ],
+)
 def test_options_out_of_range(make, message: str) -> None:
     with pytest.raises((ValueError, TypeError), match=message):
         make([parameter(1.0)])
@@ -217,26 +237,39 @@ def rates(make, steps: int) -> list[float]:
     return result
 
 
-@pytest.mark.parametrize(("make", "expected"), [
-    (lambda o: lr_scheduler.StepLR(o, 2, 0.1), [1, 1, 0.1, 0.1, 0.01]),
-    (lambda o: lr_scheduler.MultiStepLR(o, [1, 3], 0.5), [1, 0.5, 0.5, 0.25, 0.25]),
-    (lambda o: lr_scheduler.ExponentialLR(o, 0.5), [1, 0.5, 0.25, 0.125]),
-    (lambda o: lr_scheduler.LambdaLR(o, lambda e: 1 / (1 + e)), [1, 1 / 2, 1 / 3]),
-    (lambda o: lr_scheduler.LinearLR(o, 0.5, 1.0, 2), [0.5, 0.75, 1, 1]),
-    (lambda o: lr_scheduler.ConstantLR(o, 0.5, 2), [0.5, 0.5, 1, 1]),
-    (lambda o: lr_scheduler.PolynomialLR(o, 4), [1, 0.75, 0.5, 0.25, 0, 0]),
-    (lambda o: lr_scheduler.CosineAnnealingLR(o, 4),
-     [(1 + math.cos(math.pi * i / 4)) / 2 for i in range(9)]),
-    (lambda o: lr_scheduler.CosineAnnealingWarmRestarts(o, 2, 2),
-     [1, 0.5, 1, (1 + math.cos(math.pi / 4)) / 2, 0.5]),
-    (lambda o: lr_scheduler.CyclicLR(o, 0.0, 1.0, 2), [0, 0.5, 1, 0.5, 0, 0.5]),
-    (lambda o: lr_scheduler.SequentialLR(
-        o, [lr_scheduler.ConstantLR(o, 0.1, 9), lr_scheduler.ExponentialLR(o, 0.5)], [2]),
-     [0.1, 0.1, 1, 0.5]),
-    (lambda o: lr_scheduler.ChainedScheduler(
-        [lr_scheduler.ConstantLR(o, 0.1, 2), lr_scheduler.ExponentialLR(o, 0.5)]),
-     [0.1, 0.05, 0.25, 0.125]),
-])
+@pytest.mark.parametrize(
+    ("make", "expected"),
+    [
+        (lambda o: lr_scheduler.StepLR(o, 2, 0.1), [1, 1, 0.1, 0.1, 0.01]),
+        (lambda o: lr_scheduler.MultiStepLR(o, [1, 3], 0.5), [1, 0.5, 0.5, 0.25, 0.25]),
+        (lambda o: lr_scheduler.ExponentialLR(o, 0.5), [1, 0.5, 0.25, 0.125]),
+        (lambda o: lr_scheduler.LambdaLR(o, lambda e: 1 / (1 + e)), [1, 1 / 2, 1 / 3]),
+        (lambda o: lr_scheduler.LinearLR(o, 0.5, 1.0, 2), [0.5, 0.75, 1, 1]),
+        (lambda o: lr_scheduler.ConstantLR(o, 0.5, 2), [0.5, 0.5, 1, 1]),
+        (lambda o: lr_scheduler.PolynomialLR(o, 4), [1, 0.75, 0.5, 0.25, 0, 0]),
+        (
+            lambda o: lr_scheduler.CosineAnnealingLR(o, 4),
+            [(1 + math.cos(math.pi * i / 4)) / 2 for i in range(9)],
+        ),
+        (
+            lambda o: lr_scheduler.CosineAnnealingWarmRestarts(o, 2, 2),
+            [1, 0.5, 1, (1 + math.cos(math.pi / 4)) / 2, 0.5],
+        ),
+        (lambda o: lr_scheduler.CyclicLR(o, 0.0, 1.0, 2), [0, 0.5, 1, 0.5, 0, 0.5]),
+        (
+            lambda o: lr_scheduler.SequentialLR(
+                o, [lr_scheduler.ConstantLR(o, 0.1, 9), lr_scheduler.ExponentialLR(o, 0.5)], [2]
+            ),
+            [0.1, 0.1, 1, 0.5],
+        ),
+        (
+            lambda o: lr_scheduler.ChainedScheduler(
+                [lr_scheduler.ConstantLR(o, 0.1, 2), lr_scheduler.ExponentialLR(o, 0.5)]
+            ),
+            [0.1, 0.05, 0.25, 0.125],
+        ),
+    ],
+)
 def test_rates(make, expected: list[float]) -> None:
     assert rates(make, len(expected)) == pytest.approx(expected, abs=1e-12)
 
@@ -254,9 +287,9 @@ def test_one_cycle_goes_up_and_down_with_momentum_against() -> None:
     assert seen[0] == (pytest.approx(1 / 25), pytest.approx(0.95))
     assert seen[5] == (pytest.approx(1.0), pytest.approx(0.85))
     assert opt.param_groups[0]["lr"] == pytest.approx(1 / 25 / 1e4)
+    schedule.step()
     with pytest.raises(RuntimeError, match="Tried to step 12 times"):
-        for _ in range(2):
-            schedule.step()
+        schedule.step()
 
 
 def test_plateau_waits_then_lowers() -> None:
@@ -307,7 +340,8 @@ def test_scaler_skips_overflow_and_grows() -> None:
     give(p, float("inf"))
     scaler.step(opt)
     scaler.update()
-    assert p.item() == pytest.approx(0.0) and scaler.get_scale() == 8.0
+    assert p.item() == pytest.approx(0.0)
+    assert scaler.get_scale() == 8.0
     again = GradScaler("cpu")
     again.load_state_dict(scaler.state_dict())
     assert again.get_scale() == 8.0
@@ -325,4 +359,6 @@ def test_scaler_order_is_checked() -> None:
     with pytest.raises(RuntimeError, match="already been called since the last update"):
         scaler.step(opt)
     off = GradScaler(enabled=False)
-    assert off.scale(3) == 3 and off.get_scale() == 1.0 and off.state_dict() == {}
+    assert off.scale(3) == 3
+    assert off.get_scale() == 1.0
+    assert off.state_dict() == {}

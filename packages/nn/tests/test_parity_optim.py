@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import warnings
 
-import mortice
 import numpy as np
 import pytest
+
+import mortice
 from mortice import nn, optim
 
 torch = pytest.importorskip("torch")
@@ -93,7 +94,8 @@ def test_takes_pytorchs_state(name: str, options: dict) -> None:
     state = {
         number: {
             part: mortice.from_numpy(np.array(value.numpy()))
-            if isinstance(value, torch.Tensor) else value
+            if isinstance(value, torch.Tensor)
+            else value
             for part, value in entries.items()
         }
         for number, entries in saved["state"].items()
@@ -121,11 +123,15 @@ SCHEDULES = [
     ("CyclicLR", "S.CyclicLR(o, 0.01, 0.2, 3, 4, mode='triangular2')"),
     ("CyclicLR", "S.CyclicLR(o, 0.01, 0.2, 3, mode='exp_range', gamma=0.9)"),
     ("OneCycleLR", "S.OneCycleLR(o, 0.5, total_steps=12)"),
-    ("OneCycleLR", "S.OneCycleLR(o, 0.5, epochs=3, steps_per_epoch=4, three_phase=True, "
-                   "anneal_strategy='linear')"),
+    (
+        "OneCycleLR",
+        "S.OneCycleLR(o, 0.5, None, 3, 4, three_phase=True, anneal_strategy='linear')",
+    ),
     ("SequentialLR", "S.SequentialLR(o, [S.ConstantLR(o, 0.1, 2), S.ExponentialLR(o, 0.9)], [3])"),
-    ("SequentialLR", "S.SequentialLR(o, [S.LinearLR(o, 0.1, 1.0, 4), S.CosineAnnealingLR(o, 7)], "
-                     "[4])"),
+    (
+        "SequentialLR",
+        "S.SequentialLR(o, [S.LinearLR(o, 0.1, 1.0, 4), S.CosineAnnealingLR(o, 7)], [4])",
+    ),
     ("ChainedScheduler", "S.ChainedScheduler([S.ConstantLR(o, 0.1, 2), S.ExponentialLR(o, 0.9)])"),
 ]
 
@@ -156,10 +162,16 @@ def test_same_rates(name: str, source: str, optimizer: str) -> None:
         assert again.last_epoch == left.last_epoch if hasattr(left, "last_epoch") else True
 
 
-@pytest.mark.parametrize("options", [
-    {}, {"mode": "max"}, {"patience": 1, "cooldown": 2, "factor": 0.5},
-    {"threshold_mode": "abs", "threshold": 0.2, "patience": 0}, {"min_lr": 0.04, "patience": 0},
-])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"mode": "max"},
+        {"patience": 1, "cooldown": 2, "factor": 0.5},
+        {"threshold_mode": "abs", "threshold": 0.2, "patience": 0},
+        {"min_lr": 0.04, "patience": 0},
+    ],
+)
 def test_plateau(options: dict) -> None:
     ours, theirs, rng = models()
     a, b = optim.SGD(ours.parameters(), lr=0.1), torch.optim.SGD(theirs.parameters(), lr=0.1)

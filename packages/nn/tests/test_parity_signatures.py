@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 
 import pytest
+
 from mortice import nn
 
 torch = pytest.importorskip("torch")
@@ -26,8 +27,7 @@ BOOLEAN_DISPATCH = {f"{kind}max_pool{n}d" for kind in ("", "adaptive_") for n in
 FUNCTIONS = sorted(
     name
     for name in nn.functional.__all__
-    if inspect.isfunction(getattr(torch.nn.functional, name, None))
-    and name not in BOOLEAN_DISPATCH
+    if inspect.isfunction(getattr(torch.nn.functional, name, None)) and name not in BOOLEAN_DISPATCH
 )
 INITS = sorted(name for name in dir(nn.init) if name.endswith("_") and not name.startswith("_"))
 UTILS = [name for name in nn.utils.__all__ if name != "rnn"]

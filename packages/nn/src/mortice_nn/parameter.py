@@ -22,9 +22,8 @@ class Parameter(Tensor):
     __mortice_function__ = disabled_mortice_function
 
     def __new__(cls, data: Tensor | None = None, requires_grad: bool = True) -> Parameter:
-        if data is None:
-            data = mortice.empty(0)
-        return Tensor._make_subclass(cls, data, requires_grad)
+        values = mortice.empty(0) if data is None else data
+        return Tensor._make_subclass(cls, values, requires_grad)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Parameter:
         found = memo.get(id(self))
@@ -34,8 +33,8 @@ class Parameter(Tensor):
         memo[id(self)] = copy
         return copy
 
-    def __repr__(self) -> str:
-        return "Parameter containing:\n" + Tensor.__repr__(self)
+    def __repr__(self, *, tensor_contents: Any = None) -> str:
+        return "Parameter containing:\n" + Tensor.__repr__(self, tensor_contents=tensor_contents)
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         state = (self.data, self.requires_grad, OrderedDict[str, Any]())
@@ -52,9 +51,8 @@ class Buffer(Tensor):
     __mortice_function__ = disabled_mortice_function
 
     def __new__(cls, data: Tensor | None = None, *, persistent: bool = True) -> Buffer:
-        if data is None:
-            data = mortice.empty(0)
-        buffer = Tensor._make_subclass(cls, data.detach(), data.requires_grad)
+        values = mortice.empty(0) if data is None else data
+        buffer = Tensor._make_subclass(cls, values, values.requires_grad)
         buffer.persistent = persistent
         return buffer
 
@@ -66,8 +64,8 @@ class Buffer(Tensor):
         memo[id(self)] = copy
         return copy
 
-    def __repr__(self) -> str:
-        return "Buffer containing:\n" + Tensor.__repr__(self)
+    def __repr__(self, *, tensor_contents: Any = None) -> str:
+        return "Buffer containing:\n" + Tensor.__repr__(self, tensor_contents=tensor_contents)
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         return _rebuild_buffer, (self.data, self.requires_grad, self.persistent)

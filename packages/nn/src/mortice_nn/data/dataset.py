@@ -12,30 +12,30 @@ import mortice
 from mortice import Tensor
 from mortice.errors import ArgumentError, InvalidValue
 
-T = TypeVar("T", covariant=True)
+T_co = TypeVar("T_co", covariant=True)
 
 
-class Dataset(Generic[T]):
+class Dataset(Generic[T_co]):
     """Samples by index: subclasses define ``__getitem__`` and mostly ``__len__``.
 
     A ``__getitems__(indices) -> list`` is used, where it exists, to fetch a whole batch.
     """
 
-    def __getitem__(self, index: Any) -> T:
+    def __getitem__(self, index: Any) -> T_co:
         raise NotImplementedError(f"{type(self).__name__} does not define __getitem__")
 
     def __add__(self, other: Dataset[Any]) -> ConcatDataset:
         return ConcatDataset([self, other])
 
 
-class IterableDataset(Dataset[T]):
+class IterableDataset(Dataset[T_co]):
     """Samples as a stream: subclasses define ``__iter__``.
 
     With several workers each gets a copy of the data set and iterates all of it, unless
     ``__iter__`` shares the work by ``get_worker_info()``.
     """
 
-    def __iter__(self) -> Iterator[T]:
+    def __iter__(self) -> Iterator[T_co]:
         raise NotImplementedError(f"{type(self).__name__} does not define __iter__")
 
     def __add__(self, other: Dataset[Any]) -> Any:
@@ -96,9 +96,7 @@ class ConcatDataset(Dataset[Any]):
         if not self.datasets:
             raise InvalidValue("ConcatDataset: datasets should not be an empty iterable")
         if any(isinstance(part, IterableDataset) for part in self.datasets):
-            raise ArgumentError(
-                "ConcatDataset does not support IterableDataset; use ChainDataset"
-            )
+            raise ArgumentError("ConcatDataset does not support IterableDataset; use ChainDataset")
         self.cumulative_sizes = list(accumulate(len(part) for part in self.datasets))
 
     def __len__(self) -> int:
@@ -130,30 +128,30 @@ class ChainDataset(IterableDataset[Any]):
         return sum(len(part) for part in self.datasets)  # pyright: ignore[reportArgumentType]
 
 
-class Subset(Dataset[T]):
+class Subset(Dataset[T_co]):
     """``dataset`` restricted to ``indices``, in their order."""
 
-    def __init__(self, dataset: Dataset[T], indices: Sequence[int]) -> None:
+    def __init__(self, dataset: Dataset[T_co], indices: Sequence[int]) -> None:
         self.dataset = dataset
         self.indices = indices
 
-    def __getitem__(self, idx: Any) -> T:
+    def __getitem__(self, idx: Any) -> T_co:
         if isinstance(idx, list):
             return self.dataset[[self.indices[i] for i in idx]]  # pyright: ignore
         return self.dataset[self.indices[idx]]
 
-    def __getitems__(self, indices: list[int]) -> list[T]:
+    def __getitems__(self, indices: list[int]) -> list[T_co]:
         chosen = [self.indices[i] for i in indices]
-        fetch = getattr(self.dataset, "__getitems__", None)
-        return fetch(chosen) if callable(fetch) else [self.dataset[i] for i in chosen]
+        fetch: Any = getattr(self.dataset, "__getitems__", None)
+        return [self.dataset[i] for i in chosen] if fetch is None else fetch(chosen)
 
     def __len__(self) -> int:
         return len(self.indices)
 
 
 def random_split(
-    dataset: Dataset[T], lengths: Sequence[int | float], generator: Any = None
-) -> list[Subset[T]]:
+    dataset: Dataset[T_co], lengths: Sequence[int | float], generator: Any = None
+) -> list[Subset[T_co]]:
     """Random parts of the given lengths, or fractions that sum to 1, without overlap."""
     total = len(dataset)  # pyright: ignore[reportArgumentType]
     if math.isclose(sum(lengths), 1) and sum(lengths) <= 1:
@@ -173,6 +171,4 @@ def random_split(
         )
     order = mortice.randperm(total, generator=generator).tolist()
     ends = list(accumulate(sizes))
-    return [
-        Subset(dataset, order[end - size : end]) for end, size in zip(ends, sizes, strict=True)
-    ]
+    return [Subset(dataset, order[end - size : end]) for end, size in zip(ends, sizes, strict=True)]

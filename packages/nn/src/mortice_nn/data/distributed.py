@@ -27,10 +27,10 @@ class DistributedSampler(Sampler[int]):
         seed: int = 0,
         drop_last: bool = False,
     ) -> None:
-        if num_replicas is None:
-            num_replicas = mortice.distributed.get_world_size()
-        if rank is None:
-            rank = mortice.distributed.get_rank()
+        num_replicas = (
+            int(mortice.distributed.get_world_size()) if num_replicas is None else num_replicas
+        )
+        rank = int(mortice.distributed.get_rank()) if rank is None else rank
         if not 0 <= rank < num_replicas:
             raise InvalidValue(
                 f"Invalid rank {rank}, rank should be in the interval [0, {num_replicas - 1}]"

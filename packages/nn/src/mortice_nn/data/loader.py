@@ -157,7 +157,11 @@ def _check_workers(
 
 
 def _check_stream(shuffle: bool | None, sampler: Any, batch_sampler: Any) -> None:
-    for name, value in (("shuffle", shuffle), ("sampler", sampler), ("batch_sampler", batch_sampler)):
+    for name, value in (
+        ("shuffle", shuffle),
+        ("sampler", sampler),
+        ("batch_sampler", batch_sampler),
+    ):
         if value:
             raise InvalidValue(
                 f"DataLoader with IterableDataset: expected unspecified {name} option, but got "
@@ -168,9 +172,7 @@ def _check_stream(shuffle: bool | None, sampler: Any, batch_sampler: Any) -> Non
 def _iterate_here(loader: DataLoader) -> Iterator[Any]:
     # Drawn although unused, so that the same seed gives the same order with and without workers.
     random_seed(loader.generator)
-    fetcher = Fetcher(
-        loader.dataset, loader._auto_collation, loader.collate_fn, loader.drop_last
-    )
+    fetcher = Fetcher(loader.dataset, loader._auto_collation, loader.collate_fn, loader.drop_last)
     for index in loader._index_sampler:
         try:
             batch = fetcher.fetch(index)

@@ -11,7 +11,7 @@ import numpy as np
 import mortice
 from mortice.errors import InvalidValue
 
-T = TypeVar("T", covariant=True)
+T_co = TypeVar("T_co", covariant=True)
 
 
 def random_seed(generator: Any = None) -> int:
@@ -21,19 +21,20 @@ def random_seed(generator: Any = None) -> int:
 
 def _own_generator(generator: Any) -> Any:
     """``generator``, or a new one seeded by the default one: an iterator's order then does not
-    depend on what else draws while it runs."""
+    depend on what else draws while it runs.
+    """
     if generator is not None:
         return generator
     return mortice.Generator().manual_seed(random_seed())
 
 
-class Sampler(Generic[T]):
+class Sampler(Generic[T_co]):
     """An iterable over indices (or lists of them); ``__len__`` is optional."""
 
     def __init__(self, data_source: Sized | None = None) -> None:
         pass
 
-    def __iter__(self) -> Iterator[T]:
+    def __iter__(self) -> Iterator[T_co]:
         raise NotImplementedError(f"{type(self).__name__} does not define __iter__")
 
 

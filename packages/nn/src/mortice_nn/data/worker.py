@@ -22,7 +22,8 @@ _info: WorkerInfo | None = None
 
 class WorkerInfo(NamedTuple):
     """What ``get_worker_info()`` returns in a worker: its number, their number, its seed and its
-    copy of the data set."""
+    copy of the data set.
+    """
 
     id: int
     num_workers: int
@@ -84,7 +85,9 @@ class _ReadableKeyError(KeyError):
 class Fetcher:
     """Turns a task (indices, or for a stream how many) into a batch."""
 
-    def __init__(self, dataset: Any, auto_collation: bool, collate_fn: Any, drop_last: bool) -> None:
+    def __init__(
+        self, dataset: Any, auto_collation: bool, collate_fn: Any, drop_last: bool
+    ) -> None:
         self.dataset = dataset
         self.auto_collation = auto_collation
         self.collate_fn = collate_fn
@@ -197,7 +200,8 @@ def _send(results: Any, number: int, result: Any, where: str) -> bool:
 
 def _receive(tasks: Any, inbox: queue.SimpleQueue[Any]) -> None:
     """Move tasks from the pipe to ``inbox`` at once: the parent must never wait to send while
-    the worker waits to send a batch. Ends the worker when the parent is gone."""
+    the worker waits to send a batch. Ends the worker when the parent is gone.
+    """
     parent = os.getppid()
     try:
         while True:

@@ -36,9 +36,7 @@ class WorkerPool:
             raise
         # Also when the interpreter exits with an iterator alive; daemon processes would be
         # terminated then, which cuts off what their data sets clean up.
-        self._finalizer = weakref.finalize(
-            self, _close, self.processes, self.tasks, self.results
-        )
+        self._finalizer = weakref.finalize(self, _close, self.processes, self.tasks, self.results)
 
     def _start(self, setup: Setup, context: Any, forked: bool) -> None:
         task_reader, task_writer = context.Pipe(duplex=False)

@@ -186,7 +186,8 @@ def _project(
         if query is key and key is value:
             q, k, v = linear(query, in_proj_weight, in_proj_bias).chunk(3, -1)
             return q, k, v
-        separate = in_proj_weight.chunk(3)
+        w_q, w_k, w_v = in_proj_weight.chunk(3)
+        separate = (w_q, w_k, w_v)
     if separate is None or any(weight is None for weight in separate):
         raise ArgumentError(
             "multi_head_attention_forward needs in_proj_weight or all three weights"

@@ -148,9 +148,7 @@ class Module(ModuleState, ModuleConvert):
         if "_parameters" not in self.__dict__:
             raise _no_init(self, kind)
         if not isinstance(name, str):
-            raise ArgumentError(
-                f"a {kind}'s name should be a string, not {type(name).__name__}"
-            )
+            raise ArgumentError(f"a {kind}'s name should be a string, not {type(name).__name__}")
         if "." in name:
             # no apostrophes: KeyError shows the repr of its message
             raise KeyError(f"{kind} name {name} must not contain a dot, which separates modules")
@@ -470,9 +468,7 @@ class Module(ModuleState, ModuleConvert):
 
     def __repr__(self) -> str:
         extra = self.extra_repr().split("\n") if self.extra_repr() else []
-        children = [
-            f"({name}): {_indent(repr(module))}" for name, module in self._modules.items()
-        ]
+        children = [f"({name}): {_indent(repr(module))}" for name, module in self._modules.items()]
         return layout_repr(self._get_name(), extra, children)
 
 

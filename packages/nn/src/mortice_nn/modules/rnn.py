@@ -118,7 +118,7 @@ class RNNBase(Module):
         elif not batched:
             output = output.squeeze(1)
             final = tuple(part.squeeze(1) for part in final)
-        return output, (final if len(final) > 1 else final[0])
+        return output, _plain(final)
 
     def _forward_packed(self, input: PackedSequence, hx: Any) -> Any:
         self._check_width(input.data)
@@ -132,7 +132,7 @@ class RNNBase(Module):
         packed = PackedSequence(
             output, input.batch_sizes, input.sorted_indices, input.unsorted_indices
         )
-        return packed, (final if len(final) > 1 else final[0])
+        return packed, _plain(final)
 
     def _check_width(self, x: Tensor) -> None:
         if x.shape[-1] != self.input_size:
@@ -220,6 +220,11 @@ class RNNBase(Module):
             if value != default:
                 text += f", {name}={value}"
         return text
+
+
+def _plain(state: State) -> Any:
+    """(h, c) of an LSTM, h alone of the others."""
+    return state[0] if len(state) == 1 else state
 
 
 def _scan(cell: Cell, steps: list[Tensor], state: State) -> tuple[list[Tensor], State]:

@@ -113,7 +113,12 @@ class TransformerDecoderLayer(Module):
     ) -> None:
         super().__init__()
         where = {"device": device, "dtype": dtype}
-        attention = {"dropout": dropout, "bias": bias, "batch_first": batch_first, **where}
+        attention: dict[str, Any] = {
+            "dropout": dropout,
+            "bias": bias,
+            "batch_first": batch_first,
+            **where,
+        }
         self.self_attn = MultiheadAttention(d_model, nhead, **attention)
         self.multihead_attn = MultiheadAttention(d_model, nhead, **attention)
         self.linear1 = Linear(d_model, dim_feedforward, bias=bias, **where)

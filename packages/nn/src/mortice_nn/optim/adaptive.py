@@ -127,7 +127,9 @@ class Adagrad(Optimizer):
         super().__init__(params, defaults)
         for group in self.param_groups:
             for p in group["params"]:
-                start = mortice.full_like(p, group["initial_accumulator_value"], requires_grad=False)
+                start = mortice.full_like(
+                    p, group["initial_accumulator_value"], requires_grad=False
+                )
                 self.state[p] = {"step": new_step(), "sum": start}
 
     def step(self, closure: Closure = None) -> Any:

@@ -37,6 +37,10 @@ HOOK_TABLES = (
 )
 
 
+# Marks a step method that is wrapped already.
+HOOKED = "_mortice_hooked"
+
+
 class Optimizer:
     """Updates parameters from their gradients.
 
@@ -61,7 +65,7 @@ class Optimizer:
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         step = cls.__dict__.get("step")
-        if step is not None and not hasattr(step, "hooked"):
+        if step is not None and not hasattr(step, HOOKED):
             cls.step = _hooked(step)
 
     def __init__(self, params: Any, defaults: dict[str, Any]) -> None:
@@ -288,7 +292,7 @@ def _hooked(step: Callable[..., Any]) -> Callable[..., Any]:
             hook(self, args, kwargs)
         return result
 
-    run.hooked = True  # pyright: ignore[reportFunctionMemberAccess]
+    setattr(run, HOOKED, True)
     return run
 
 

@@ -27,9 +27,7 @@ def per_group(optimizer: Optimizer, value: Any, name: str) -> list[float]:
 def momentum_of(optimizer: Optimizer) -> bool:
     """Whether momentum is called beta1 in this optimizer; raises where it has none."""
     if "momentum" not in optimizer.defaults and "betas" not in optimizer.defaults:
-        raise InvalidValue(
-            f"{type(optimizer).__name__} has no momentum; pass cycle_momentum=False"
-        )
+        raise InvalidValue(f"{type(optimizer).__name__} has no momentum; pass cycle_momentum=False")
     return "betas" in optimizer.defaults
 
 
@@ -239,9 +237,7 @@ def _total_steps(total: int | None, epochs: int | None, per_epoch: int | None) -
             raise InvalidValue(f"Expected positive integer total_steps, but got {total}")
         return total
     if epochs is None or per_epoch is None:
-        raise InvalidValue(
-            "You must define either total_steps OR (epochs AND steps_per_epoch)"
-        )
+        raise InvalidValue("You must define either total_steps OR (epochs AND steps_per_epoch)")
     if epochs <= 0 or per_epoch <= 0:
         raise InvalidValue(
             f"epochs and steps_per_epoch must be positive, found {epochs} and {per_epoch}"
