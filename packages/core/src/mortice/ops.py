@@ -7,7 +7,7 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
-from mortice._base.errors import SchemaMismatch, UnknownName, nearest
+from mortice._base.errors import PluginError, SchemaMismatch, UnknownName, nearest
 from mortice._dispatch import keys as K
 from mortice._dispatch.bind import Misfit, bind
 from mortice._dispatch.operator import Operator, get, overloads
@@ -148,29 +148,25 @@ class OpNamespace(types.ModuleType):
     def __init__(self, name: str) -> None:
         super().__init__(f"mortice.ops.{name}")
         self.name = name
-        self._loaded = name == "aten"
+        self._failed: list[PluginError] | None = [] if name == "aten" else None
 
     def __getattr__(self, name: str) -> OpOverloadPacket:
         if name.startswith("__"):
             raise AttributeError(name)
         key = name if self.name == "aten" else f"{self.name}::{name}"
-        if not overloads(key) and not self._loaded:
-            self._load()
+        if not overloads(key) and self._failed is None:
+            from mortice._plugins import load_operator_parts
+
+            self._failed = load_operator_parts(self.name)
         if not overloads(key):
+            if self._failed:
+                raise self._failed[0]
             raise UnknownName(
                 f"'_OpNamespace' '{self.name}' object has no attribute '{name}'{_told(key)}"
             )
         packet = OpOverloadPacket(self.name, name, key)
         setattr(self, name, packet)
         return packet
-
-    def _load(self) -> None:
-        """Load the packages that provide the namespace by entry point."""
-        from mortice._plugins import load_entry, operator_parts
-
-        self._loaded = True
-        for entry in operator_parts(self.name):
-            load_entry(entry)
 
 
 def _told(key: str) -> str:

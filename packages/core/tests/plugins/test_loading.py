@@ -465,3 +465,57 @@ def test_listing_looks_at_the_path_once(site: Any) -> None:
     said = site.cli("list-backends", "--kind", "device", MORTICE_LOGS="plugins=debug")
     # for the list, damaged metadata, and names in policy; not for each row
     assert said.count(f"scanning {site.path}\n") <= 3
+
+
+def test_device_whose_runtime_cannot_be_made(site: Any) -> None:
+    """Hardware is often looked for when the runtime is made, after the class was loaded."""
+    site.device("bad")
+    (site.path / "acme_bad.py").write_text(
+        "import mortice.backend\n"
+        "class Device(mortice.backend.DeviceRuntime):\n"
+        "    def __init__(self):\n"
+        "        raise mortice.backend.Unavailable('no NPU is plugged in', 'Plug one in')\n"
+        "@mortice.backend.hookimpl\ndef mortice_device(name): return Device\n"
+    )
+    said = site.run(
+        """
+        import mortice
+        for _ in range(2):
+            try:
+                mortice.tensor([1.0], device="bad")
+            except mortice.errors.PluginUnavailable as error:
+                print(error)
+        """
+    )
+    assert said.count("device type 'bad' cannot be used: acme-bad 1.0") == 2
+    assert said.count("is unavailable: no NPU is plugged in. Plug one in.") == 2
+    assert "unavailable: no NPU" not in site.cli("list-backends")
+    assert "no NPU is plugged in" in site.cli("list-backends", "--load")
+
+
+def test_broken_part_takes_no_other_with_it(site: Any) -> None:
+    group = "mortice.operators"
+    good = "from mortice.backend import hookimpl\n@hookimpl\ndef mortice_operators(): return 1\n"
+    site.add("acme-a", entries={group: {"acme": "gone"}})
+    site.add("acme-b", entries={group: {"acme:b": "acme_b"}}, modules={"acme_b.py": good})
+    site.add(
+        "acme-c",
+        entries={group: {"acme:c": "gone"}},
+        manifest="hook_api = '>=1'\n[operators.'acme:c']\ndevices = ['d']",
+    )
+    site.device("d")
+    said = site.run(
+        """
+        import mortice
+        from mortice import _plugins
+        print([e.state for e in _plugins.load_operator_parts("acme")])
+        print([e.state for e in _plugins.load_operator_parts("", "d")])
+        print(_plugins.load("operators", "acme:b"))
+        try:
+            mortice.ops.acme.thing
+        except mortice.errors.PluginBroken as error:
+            print(error)
+        """
+    )
+    assert said.startswith("['broken']\n['broken']\n1\n")
+    assert "its own module gone is not there" in said

@@ -31,10 +31,12 @@ def runtime(device_type: str) -> Any:
     """
     found = _RUNTIMES.get(device_type)
     if found is None:
-        from mortice._plugins import load
+        from mortice._plugins import load_operator_parts, make
 
-        cls = load("mortice.devices", device_type)
-        found = _RUNTIMES.setdefault(device_type, cls() if isinstance(cls, type) else cls)
+        found = _RUNTIMES.setdefault(device_type, make("mortice.devices", device_type))
+        # Parts of operator libraries that are for this device. One that cannot be loaded is known
+        # by its state, and does not keep the device from being used.
+        load_operator_parts("", device_type)
     return found
 
 

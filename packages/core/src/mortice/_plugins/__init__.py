@@ -20,6 +20,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from mortice._base.errors import PluginError
+
     from .entry import Entry, Status
 
 
@@ -42,6 +44,16 @@ def load(group: str, name: str) -> Any:
     return manager.load(group, name)
 
 
+def make(group: str, name: str) -> Any:
+    """The one instance in this process of the class that ``load`` gives, made at the first call.
+
+    What making it raises becomes the entry's state, and is told in the same way.
+    """
+    from . import manager
+
+    return manager.make(group, name)
+
+
 def load_entry(entry: Entry) -> Any:
     """As ``load``, for one entry from ``find``."""
     from . import manager
@@ -61,6 +73,23 @@ def operator_parts(namespace: str, device: str | None = None) -> tuple[Entry, ..
         if namespace in ("", entry.name.partition(":")[0])
         and (device in entry.row["devices"] if entry.row.get("devices") else device is None)
     )
+
+
+def load_operator_parts(namespace: str, device: str | None = None) -> list[PluginError]:
+    """Load every part of a namespace that can be; returns the errors of those that cannot.
+
+    For ``device`` as in ``operator_parts``. A part that is broken must not take the others with it:
+    raise its error only when the operator asked for is not there afterwards.
+    """
+    from mortice._base.errors import PluginError
+
+    failed: list[PluginError] = []
+    for entry in operator_parts(namespace, device):
+        try:
+            load_entry(entry)
+        except PluginError as error:
+            failed.append(error)
+    return failed
 
 
 def state(group: str, name: str) -> Status:

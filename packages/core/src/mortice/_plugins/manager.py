@@ -11,12 +11,14 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
 import pluggy
 
-from mortice._base.errors import PluginBroken, Unavailable
+from mortice._base.errors import PluginBroken, PluginError, Unavailable
 from mortice._base.logging import active
 
 from . import hookspecs, manifest, markers, probe, resolution
@@ -25,18 +27,21 @@ from .groups import Group, group_of
 from .metadata import parse_value
 
 HANG_SECONDS = 10.0
+# Kinds whose class is instantiated once when it is first used, and so in a probe, too.
+MADE_KINDS = ("device", "serialization")
 
 
 class Attempt:
     """The one load of an entry in this process."""
 
-    __slots__ = ("cause", "lock", "result", "running_in", "seconds", "status")
+    __slots__ = ("cause", "instance", "lock", "result", "running_in", "seconds", "status")
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.running_in: set[int] = set()  # threads
         self.status: Status | None = None
         self.result: Any = None
+        self.instance: Any = None
         self.cause: BaseException | None = None
         self.seconds = 0.0
 
@@ -66,6 +71,32 @@ def load(group: str, name: str) -> Any:
     return found
 
 
+def make(group: str, name: str) -> Any:
+    """The one instance, in this process, of the class that the entry provides.
+
+    Making it is part of using the plug-in: what it raises becomes the entry's state, as in a load.
+    """
+    entry = resolution.require(group_of(group), name)
+    cls = _loaded(entry)
+    record = _attempted(entry)
+    if record.instance is None:
+        with _turn(entry, record):
+            if record.instance is None:
+                record.instance = _made(entry, cls, record)
+    return record.instance
+
+
+def _made(entry: Entry, cls: type, record: Attempt) -> Any:
+    try:
+        return _guarded(entry, cls)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        record.status, record.cause = _state_of(error, entry), error
+        _ready.pop((entry.group.name, entry.name), None)
+        raise resolution.error_for(entry, record.status) from error
+
+
 def load_entry(entry: Entry) -> Any:
     """As ``load``, for an entry from ``find``: how parts of one operator namespace are loaded."""
     status = resolution.status(entry, rivals(entry))
@@ -83,11 +114,17 @@ def _loaded(entry: Entry) -> Any:
 
 
 def attempt(entry: Entry) -> Status:
-    """Try to load the entry, and say in which state it then is, without raising."""
+    """Try to use the entry, and say in which state it then is, without raising."""
     refused = resolution.status(entry, rivals(entry))
     if not refused.usable:
         return refused
-    return _attempted(entry).status or Status("broken", "its load was interrupted")
+    try:
+        _loaded(entry)
+        if entry.group.kind in MADE_KINDS:
+            make(entry.group.name, entry.name)
+    except PluginError as error:
+        return outcome(entry) or Status(error.state, str(error))
+    return Status("ready")
 
 
 def outcome(entry: Entry) -> Status | None:
@@ -148,8 +185,16 @@ if hasattr(os, "register_at_fork"):
 def _attempted(entry: Entry) -> Attempt:
     with _guard:
         record = _attempts.setdefault(entry.key, Attempt())
-    if record.status is not None:
-        return record
+    if record.status is None:
+        with _turn(entry, record) as waited:
+            if record.status is None:
+                _load_once(entry, record, waited=waited)
+    return record
+
+
+@contextmanager
+def _turn(entry: Entry, record: Attempt) -> Generator[bool, None, None]:
+    """This thread's turn to load or make; yields whether it is alone."""
     me = threading.get_ident()
     if me in record.running_in:
         raise PluginBroken(
@@ -157,17 +202,13 @@ def _attempted(entry: Entry) -> Attempt:
             f"{entry.described()} asks for itself. Move that use out of its import and its hook."
         )
     waited = record.lock.acquire(blocking=False) or (not _inside_import() and record.lock.acquire())
+    record.running_in.add(me)
     try:
-        if record.status is None:
-            record.running_in.add(me)
-            try:
-                _load_once(entry, record, waited=waited)
-            finally:
-                record.running_in.discard(me)
+        yield waited
     finally:
+        record.running_in.discard(me)
         if waited:
             record.lock.release()
-    return record
 
 
 def _inside_import() -> bool:
@@ -186,7 +227,7 @@ def _load_once(entry: Entry, record: Attempt, *, waited: bool) -> None:
     status = _needs(entry) or _probed_first(entry)
     if status is None:
         try:
-            result = _guarded(entry)
+            result = _guarded(entry, lambda: _provided(entry, _imported(entry)))
             status = Status("ready")
         except KeyboardInterrupt:
             raise  # the user's, and no state of the plug-in
@@ -222,7 +263,8 @@ def _probed_first(entry: Entry) -> Status | None:
     return result.status if result.status.state == "crashed" else None
 
 
-def _guarded(entry: Entry) -> Any:
+def _guarded(entry: Entry, work: Callable[[], Any]) -> Any:
+    """Run the plug-in's code with a marker on disk and a watchdog on the clock."""
     with markers.loading(entry) as marker:
         watchdog = threading.Timer(HANG_SECONDS, _name_the_hang, (entry, marker))
         watchdog.daemon = True
@@ -231,7 +273,7 @@ def _guarded(entry: Entry) -> Any:
         except RuntimeError:  # no threads at interpreter shutdown: then without a watchdog
             watchdog.cancel()
         try:
-            return _provided(entry, _imported(entry))
+            return work()
         finally:
             watchdog.cancel()
 

@@ -84,10 +84,10 @@ def _plugin(kind: str) -> Any:
     if kind in ("cpu", "meta"):
         return None
     if kind not in _plugins:
-        from mortice._plugins import manager
+        from mortice._plugins import make
 
         try:
-            _plugins[kind] = manager.load("mortice.serialization", kind)()
+            _plugins[kind] = make("mortice.serialization", kind)
         except PluginNotFound:
             return None
         except PluginError as error:
