@@ -51,14 +51,21 @@ class Geometry:
             self.taps == 1 and all(s == 1 for s in self.stride) and not any(self.padding)
         )
 
-    def windows(self) -> Iterator[tuple[tuple[int, ...], tuple[slice, ...]]]:
-        """Each kernel tap with the slices of the padded image that it reads."""
+    def windows(
+        self, first: int = 0, rows: int | None = None
+    ) -> Iterator[tuple[tuple[int, ...], tuple[slice, ...]]]:
+        """Each kernel tap with the slices of the padded image that it reads.
+
+        ``first`` and ``rows`` choose some of the outputs along the first spatial dimension.
+        """
+        out = self.out if rows is None else (rows, *self.out[1:])
+        shift = (first * self.stride[0], *(0,) * (len(out) - 1))
         for tap in product(*map(range, self.kernel)):
             yield (
                 tap,
                 tuple(
-                    slice(i * d, i * d + t * (o - 1) + 1, t)
-                    for i, d, t, o in zip(tap, self.dilation, self.stride, self.out)
+                    slice(a + i * d, a + i * d + t * (o - 1) + 1, t)
+                    for a, i, d, t, o in zip(shift, tap, self.dilation, self.stride, out)
                 ),
             )
 
@@ -77,15 +84,27 @@ class Geometry:
     def images_per_block(self, channels: int, itemsize: int) -> int:
         return max(1, BLOCK_BYTES // max(1, channels * self.taps * self.positions * itemsize))
 
+    def rows_per_block(self, channels: int, itemsize: int, images: int) -> int:
+        """Output rows whose columns fill a block, where one image alone is larger than that."""
+        row = channels * self.taps * images * itemsize * prod(self.out[1:])
+        return min(self.out[0], max(1, BLOCK_BYTES // max(1, row)))
 
-def unfold(g: Geometry, padded: Array) -> Array:
-    """Columns (C * taps, images * positions) of a padded block of images."""
+
+def unfold(
+    g: Geometry, padded: Array, first: int = 0, rows: int | None = None, into: Array = None
+) -> Array:
+    """Columns (C * taps, images * positions) of a padded block of images, or of some output rows.
+
+    ``into`` is a flat buffer to reuse: fresh memory costs a page fault per 4 KiB.
+    """
     images, channels = padded.shape[:2]
-    columns = np.empty((channels, g.taps, images, *g.out), padded.dtype)
+    out = g.out if rows is None else (rows, *g.out[1:])
+    shape = (channels, g.taps, images, *out)
+    columns = np.empty(shape, padded.dtype) if into is None else into[: prod(shape)].reshape(shape)
     by_channel = padded.swapaxes(0, 1)
-    for i, (_, window) in enumerate(g.windows()):
+    for i, (_, window) in enumerate(g.windows(first, rows)):
         columns[:, i] = by_channel[(slice(None), slice(None), *window)]
-    return columns.reshape(channels * g.taps, images * g.positions)
+    return columns.reshape(channels * g.taps, images * prod(out))
 
 
 def fold(g: Geometry, columns: Array, images: int, channels: int) -> Array:
@@ -128,13 +147,19 @@ def _reshaped_view(target: Array, n: int, o: int) -> Array:
 
 def _blocks(g: Geometry, x: Array, w: Array, out: Array) -> None:
     n, c = x.shape[:2]
-    step = g.images_per_block(c, x.itemsize)
     o = w.shape[0]
+    step = g.images_per_block(c, x.itemsize)
+    rows = g.rows_per_block(c, x.itemsize, min(step, n))
+    row = c * g.taps * min(step, n) * prod(g.out[1:])
+    buffer = np.empty(row * rows, x.dtype)
     for start in range(0, n, step):
         stop = min(start + step, n)
-        columns = unfold(g, g.pad(x[start:stop]))
-        result = np.dot(w, columns)
-        out[start:stop] = result.reshape(o, stop - start, *g.out).swapaxes(0, 1)
+        padded = g.pad(x[start:stop])
+        for first in range(0, g.out[0], rows):
+            last = min(first + rows, g.out[0])
+            result = np.dot(w, unfold(g, padded, first, last - first, buffer))
+            shaped = result.reshape(o, stop - start, last - first, *g.out[1:])
+            out[start:stop, :, first:last] = shaped.swapaxes(0, 1)
 
 
 def _depthwise(g: Geometry, x: Array, weight: Array) -> Array:
