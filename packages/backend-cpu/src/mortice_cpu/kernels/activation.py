@@ -11,18 +11,17 @@ from typing import Any
 
 import numpy as np
 
+from mortice.backend import dtypes
 from mortice_cpu.kernels import _native, _special
 from mortice_cpu.kernels._elementwise import (
     FLOAT,
-    QUIET,
     Kernel,
     compute_type,
     finished,
-    hush,
     number,
     operand,
     promote,
-    unhush,
+    silence,
     wrap,
 )
 
@@ -47,11 +46,7 @@ def activation(function: Callable[..., Any], native: str = "") -> Kernel:
             found = _native.apply(native, a, numbers=numbers)
             if found is not None:
                 return finished(found, t)
-        token = hush(QUIET)
-        try:
-            return finished(function(a, *(number(x, a.dtype) for x in numbers)), t)
-        finally:
-            unhush(token)
+        return finished(function(a, *(number(x, a.dtype) for x in numbers)), t)
 
     return kernel
 
@@ -67,11 +62,7 @@ def gradient(function: Callable[..., Any], native: str = "") -> Kernel:
             found = _native.apply(native, g, a, numbers=numbers)
             if found is not None:
                 return finished(found, t)
-        token = hush(QUIET)
-        try:
-            return finished(function(g, a, *(number(v, kind) for v in numbers)), t)
-        finally:
-            unhush(token)
+        return finished(function(g, a, *(number(v, kind) for v in numbers)), t)
 
     return kernel
 
@@ -79,7 +70,19 @@ def gradient(function: Callable[..., Any], native: str = "") -> Kernel:
 # -- relu and other clamps -------------------------------------------------------------------------
 
 
+#: dtype -> 0-d zero, for the dtypes that numpy computes as they are.
+_ZEROS = {
+    t: np.zeros((), t.numpy)
+    for t in dtypes.ALL.values()
+    if (t.kind in (dtypes.UNSIGNED, dtypes.SIGNED) or (t.kind == FLOAT and t.itemsize > 2))
+}
+
+
 def relu(self: Any) -> Any:
+    t = self._t
+    zero = _ZEROS.get(t)
+    if zero is not None:
+        return wrap(np.maximum(self._a, zero), t)
     a = self._a
     if a.dtype.kind in "cb":
         raise TypeError("relu")
@@ -409,3 +412,5 @@ KERNELS: dict[str, Kernel] = {
     "sigmoid_backward": gradient(lambda g, y: g * (1 - y) * y, "sigmoid_backward"),
     "tanh_backward": gradient(lambda g, y: g * (1 - y * y), "tanh_backward"),
 }
+
+silence(globals())

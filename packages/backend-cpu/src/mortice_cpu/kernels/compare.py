@@ -15,6 +15,7 @@ from mortice_cpu.kernels._elementwise import (
     operand,
     predicate,
     result_type,
+    silence,
     wrap,
 )
 
@@ -99,3 +100,5 @@ KERNELS: dict[str, Kernel] = {
     "bitwise_right_shift.Tensor": _shift(False),
     "equal": equal,
 }
+
+silence(globals())

@@ -14,6 +14,7 @@ from mortice_cpu.kernels._elementwise import (
     finished,
     operand,
     result_type,
+    silence,
     wrap,
 )
 from mortice_cpu.kernels.reduction import axes
@@ -337,3 +338,5 @@ KERNELS: dict[str, Kernel] = {
     "bucketize.Tensor": bucketize,
     "searchsorted.Tensor": searchsorted,
 }
+
+silence(globals())

@@ -10,17 +10,15 @@ from mortice.backend import dtypes
 from mortice_cpu.kernels._elementwise import (
     FLOAT,
     NUMBERS,
-    QUIET,
     Kernel,
     binary,
     compute_type,
     finished,
-    hush,
     inplace,
     number,
     operand,
     result_type,
-    unhush,
+    silence,
     wrap,
     write_back,
 )
@@ -33,18 +31,10 @@ def add(self: Any, other: Any, alpha: Any) -> Any:
     if alpha == 1:
         if type(other) not in NUMBERS:
             if t is other._t and t.itemsize > 2:
-                token = hush(QUIET)
-                try:
-                    return wrap(np.add(self._a, other._a), t)
-                finally:
-                    unhush(token)
+                return wrap(np.add(self._a, other._a), t)
         elif t.kind == FLOAT and t.itemsize > 2 and type(other) is not complex:
             a = self._a
-            token = hush(QUIET)
-            try:
-                return wrap(np.add(a, number(other, a.dtype)), t)
-            finally:
-                unhush(token)
+            return wrap(np.add(a, number(other, a.dtype)), t)
     return _sum(np.add, self, other, alpha)
 
 
@@ -53,18 +43,10 @@ def sub(self: Any, other: Any, alpha: Any) -> Any:
     if alpha == 1:
         if type(other) not in NUMBERS:
             if t is other._t and t.itemsize > 2:
-                token = hush(QUIET)
-                try:
-                    return wrap(np.subtract(self._a, other._a), t)
-                finally:
-                    unhush(token)
+                return wrap(np.subtract(self._a, other._a), t)
         elif t.kind == FLOAT and t.itemsize > 2 and type(other) is not complex:
             a = self._a
-            token = hush(QUIET)
-            try:
-                return wrap(np.subtract(a, number(other, a.dtype)), t)
-            finally:
-                unhush(token)
+            return wrap(np.subtract(a, number(other, a.dtype)), t)
     return _sum(np.subtract, self, other, alpha)
 
 
@@ -96,11 +78,7 @@ def rsub(self: Any, other: Any, alpha: Any) -> Any:
         t = self._t
         if alpha == 1 and t.kind == FLOAT and t.itemsize > 2 and type(other) is not complex:
             a = self._a
-            token = hush(QUIET)
-            try:
-                return wrap(np.subtract(number(other, a.dtype), a), t)
-            finally:
-                unhush(token)
+            return wrap(np.subtract(number(other, a.dtype), a), t)
         dtype = result_type((self, other))
         _check_alpha(dtype, alpha)
         if self._t is dtypes.bool_:
@@ -124,13 +102,9 @@ def _sum_inplace(name: str, function: Any, functional: Kernel) -> Kernel:
             elif t.kind == FLOAT and type(other) is not complex:
                 b = number(other, a.dtype)
             if b is not None and (b.ndim == 0 or b.shape == a.shape):
-                token = hush(QUIET)
-                try:
-                    if alpha != 1:
-                        b = b * number(alpha, a.dtype)
-                    function(a, b, a)
-                finally:
-                    unhush(token)
+                if alpha != 1:
+                    b = b * number(alpha, a.dtype)
+                function(a, b, a)
                 return self
         return write_back(name, self, functional(self, other, alpha))
 
@@ -210,14 +184,10 @@ def power(self: Any, exponent: Any) -> Any:
     t = getattr(self, "_t", None)
     if t is not None and t.kind == FLOAT and t.itemsize > 2 and type(exponent) in (int, float):
         a = self._a
-        token = hush(QUIET)
-        try:
-            simple = _SIMPLE_POWERS.get(exponent)
-            if simple is not None:
-                return wrap(simple(a), t)
-            return wrap(np.power(a, number(exponent, a.dtype)), t)
-        finally:
-            unhush(token)
+        simple = _SIMPLE_POWERS.get(exponent)
+        if simple is not None:
+            return wrap(simple(a), t)
+        return wrap(np.power(a, number(exponent, a.dtype)), t)
     dtype = result_type((self, exponent))
     kind = compute_type(dtype)
     with np.errstate(all="ignore"):
@@ -343,3 +313,5 @@ KERNELS: dict[str, Kernel] = {
     "logaddexp2": binary(np.logaddexp2, to_float=True),
     "xlogy.Tensor": binary(_xlogy, to_float=True),
 }
+
+silence(globals())

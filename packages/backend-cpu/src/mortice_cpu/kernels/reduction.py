@@ -11,14 +11,12 @@ import numpy as np
 from mortice.backend import dtypes, named_returns
 from mortice_cpu.kernels._elementwise import (
     FLOAT,
-    QUIET,
     Kernel,
     compute_type,
     finished,
     float_dtype,
-    hush,
     operand,
-    unhush,
+    silence,
     wrap,
 )
 
@@ -60,12 +58,8 @@ def _sum_dtype(self: Any, dtype: Any) -> Any:
 def sum_all(self: Any, dtype: Any) -> Any:
     t = self._t
     if dtype is None and t.kind >= FLOAT and t.itemsize > 2:
-        token = hush(QUIET)
-        try:
-            a = self._a
-            return wrap(np.add.reduce(a, None, None, np.empty((), a.dtype)), t)
-        finally:
-            unhush(token)
+        a = self._a
+        return wrap(np.add.reduce(a, None, None, np.empty((), a.dtype)), t)
     return sum_dims(self, None, False, dtype)
 
 
@@ -73,19 +67,11 @@ def sum_dims(self: Any, dim: Any, keepdim: bool, dtype: Any) -> Any:
     t = self._t
     if dtype is None and t.kind >= FLOAT and t.itemsize > 2 and type(dim) is tuple and dim:
         a = self._a  # numpy checks the dims itself
-        token = hush(QUIET)
-        try:
-            if a.ndim:
-                return wrap(np.add.reduce(a, dim, None, None, keepdim), t)
-        finally:
-            unhush(token)
+        if a.ndim:
+            return wrap(np.add.reduce(a, dim, None, None, keepdim), t)
     t = _sum_dtype(self, dtype)
     a = operand(self, compute_type(t))
-    token = hush(QUIET)
-    try:
-        return finished(np.asarray(np.add.reduce(a, axes(a, dim), keepdims=keepdim)), t)
-    finally:
-        unhush(token)
+    return finished(np.asarray(np.add.reduce(a, axes(a, dim), keepdims=keepdim)), t)
 
 
 def nansum(self: Any, dim: Any, keepdim: bool, dtype: Any) -> Any:
@@ -101,13 +87,9 @@ def mean_all(self: Any, dtype: Any) -> Any:
     t = self._t
     if dtype is None and t.kind == FLOAT and t.itemsize > 2:
         a = self._a
-        token = hush(QUIET)
-        try:
-            r = np.add.reduce(a, None, None, np.empty((), a.dtype))
-            np.divide(r, a.dtype.type(a.size), r)
-            return wrap(r, t)
-        finally:
-            unhush(token)
+        r = np.add.reduce(a, None, None, np.empty((), a.dtype))
+        np.divide(r, a.dtype.type(a.size), r)
+        return wrap(r, t)
     return mean_dims(self, None, False, dtype)
 
 
@@ -118,12 +100,8 @@ def mean_dims(self: Any, dim: Any, keepdim: bool, dtype: Any) -> Any:
     a = operand(self, compute_type(t))
     axis = axes(a, dim)
     count = math.prod(a.shape[d] for d in axis)
-    token = hush(QUIET)
-    try:
-        total = np.add.reduce(a, axis, keepdims=keepdim)
-        return finished(np.asarray(total / a.dtype.type(count)), t)
-    finally:
-        unhush(token)
+    total = np.add.reduce(a, axis, keepdims=keepdim)
+    return finished(np.asarray(total / a.dtype.type(count)), t)
 
 
 def prod_all(self: Any, dtype: Any) -> Any:
@@ -374,3 +352,5 @@ KERNELS: dict[str, Kernel] = {
     "count_nonzero.dim_IntList": count_nonzero,
     "trace": trace,
 }
+
+silence(globals())

@@ -10,13 +10,11 @@ from mortice.backend import dtypes
 from mortice_cpu.kernels import _native
 from mortice_cpu.kernels._elementwise import (
     FLOAT,
-    QUIET,
     Kernel,
     compute_type,
     finished,
-    hush,
     operand,
-    unhush,
+    silence,
 )
 from mortice_cpu.kernels.reduction import axes, floating
 
@@ -55,15 +53,11 @@ def softmax(self: Any, dim: int, half_to_float: bool) -> Any:
     r = _by_row("softmax", dim, a)
     if r is None:
         axis = dim if a.ndim else None
-        token = hush(QUIET)
-        try:
-            if a.size:
-                r = np.asarray(np.exp(a - np.maximum.reduce(a, axis, None, None, True)))
-                np.divide(r, np.add.reduce(r, axis, None, None, True), r)
-            else:
-                r = a.copy()
-        finally:
-            unhush(token)
+        if a.size:
+            r = np.asarray(np.exp(a - np.maximum.reduce(a, axis, None, None, True)))
+            np.divide(r, np.add.reduce(r, axis, None, None, True), r)
+        else:
+            r = a.copy()
     return finished(r, t)
 
 
@@ -72,16 +66,12 @@ def log_softmax(self: Any, dim: int, half_to_float: bool) -> Any:
     r = _by_row("log_softmax", dim, a)
     if r is None:
         axis = dim if a.ndim else None
-        token = hush(QUIET)
-        try:
-            if a.size:
-                r = np.asarray(a - np.maximum.reduce(a, axis, None, None, True))
-                total = np.add.reduce(np.exp(r), axis, None, None, True)
-                np.subtract(r, np.log(total), r)
-            else:
-                r = a.copy()
-        finally:
-            unhush(token)
+        if a.size:
+            r = np.asarray(a - np.maximum.reduce(a, axis, None, None, True))
+            total = np.add.reduce(np.exp(r), axis, None, None, True)
+            np.subtract(r, np.log(total), r)
+        else:
+            r = a.copy()
     return finished(r, t)
 
 
@@ -129,3 +119,5 @@ KERNELS: dict[str, Kernel] = {
     "_log_softmax_backward_data": log_softmax_backward,
     "logsumexp": logsumexp,
 }
+
+silence(globals())

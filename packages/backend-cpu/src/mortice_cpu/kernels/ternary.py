@@ -10,16 +10,14 @@ from mortice.backend import dtypes
 from mortice_cpu.kernels._elementwise import (
     FLOAT,
     NUMBERS,
-    QUIET,
     Kernel,
     compute_type,
     finished,
     fitting,
-    hush,
     number,
     operand,
     result_type,
-    unhush,
+    silence,
     wrap,
     write_back,
 )
@@ -87,14 +85,10 @@ def _ternary_inplace(name: str, function: Any, functional: Kernel) -> Kernel:
             and a.flags.c_contiguous
             and type(value) is not complex
         ):
-            token = hush(QUIET)
-            try:
-                product = function(b, c)
-                if value != 1:
-                    np.multiply(product, number(value, a.dtype), product)
-                np.add(a, product, a)
-            finally:
-                unhush(token)
+            product = function(b, c)
+            if value != 1:
+                np.multiply(product, number(value, a.dtype), product)
+            np.add(a, product, a)
             return self
         return write_back(name, self, functional(self, tensor1, tensor2, value))
 
@@ -113,13 +107,9 @@ def lerp_inplace(self: Any, end: Any, weight: Any) -> Any:
         and a.ndim
         and a.flags.c_contiguous
     ):
-        token = hush(QUIET)
-        try:
-            step = end._a - a
-            np.multiply(step, number(weight, a.dtype), step)
-            np.add(a, step, a)
-        finally:
-            unhush(token)
+        step = end._a - a
+        np.multiply(step, number(weight, a.dtype), step)
+        np.add(a, step, a)
         return self
     return write_back("lerp_.Tensor", self, lerp(self, end, weight))
 
@@ -147,14 +137,10 @@ def clamp(self: Any, low: Any, high: Any) -> Any:
         raise TypeError("complex")
     kind = compute_type(dtype)
     r = operand(self, kind)
-    token = hush(QUIET)
-    try:
-        if low is not None:
-            r = np.maximum(r, operand(low, kind))
-        if high is not None:
-            r = np.minimum(r, operand(high, kind))
-    finally:
-        unhush(token)
+    if low is not None:
+        r = np.maximum(r, operand(low, kind))
+    if high is not None:
+        r = np.minimum(r, operand(high, kind))
     return finished(r, dtype)
 
 
@@ -224,3 +210,5 @@ KERNELS: dict[str, Kernel] = {
     "masked_fill_.Scalar": masked_fill_inplace,
     "masked_fill_.Tensor": masked_fill_inplace,
 }
+
+silence(globals())

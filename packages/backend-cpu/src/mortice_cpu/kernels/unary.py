@@ -18,6 +18,7 @@ from mortice_cpu.kernels._elementwise import (
     finished,
     float_dtype,
     operand,
+    silence,
     unary,
     wrap,
     write_back,
@@ -348,3 +349,5 @@ KERNELS: dict[str, Kernel] = {
     "complex": complex_,
     "polar": polar,
 }
+
+silence(globals())
