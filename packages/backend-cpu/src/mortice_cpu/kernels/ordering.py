@@ -9,6 +9,7 @@ import numpy as np
 from mortice.backend import dtypes, named_returns
 from mortice_cpu.kernels._elementwise import (
     FLOAT,
+    NUMBERS,
     Kernel,
     compute_type,
     finished,
@@ -66,10 +67,23 @@ def logcumsumexp(self: Any, dim: int) -> Any:
     if a.dtype.kind != "c":
         with np.errstate(all="ignore"):
             return finished(np.logaddexp.accumulate(a, axis, dtype=a.dtype), t)
-    top = a.real.max(axis=axis, keepdims=True)
-    top = np.where(np.isfinite(top), top, 0)
     with np.errstate(all="ignore"):
-        return finished(np.log(np.cumsum(np.exp(a - top), axis)) + top, t)
+        return finished(_complex_logcumsumexp(np.moveaxis(a, axis, 0), axis), t)
+
+
+def _complex_logcumsumexp(rows: Any, axis: int) -> Any:
+    """Term by term, the smaller added to the greater, so that the phase is not folded back."""
+    r = np.empty_like(rows)
+    total = rows[0]
+    r[0] = total
+    for i in range(1, len(rows)):
+        x = rows[i]
+        first = total.real >= x.real
+        high, low = np.where(first, total, x), np.where(first, x, total)
+        same = (high == low) & ~np.isfinite(high.real)
+        total = np.where(same, high, high + np.log1p(np.exp(low - high)))
+        r[i] = total
+    return np.moveaxis(r, 0, axis)
 
 
 def _running(function: Any, result: Any, at_least: Any) -> Kernel:
@@ -298,7 +312,8 @@ def _counts(found: Any, out_int32: bool) -> Any:
 def searchsorted(
     sequence: Any, self: Any, out_int32: bool, right: bool, side: str | None, sorter: Any
 ) -> Any:
-    edges, values = sequence._a, self._a
+    edges = sequence._a
+    values = operand(self, edges.dtype) if type(self) in NUMBERS else self._a
     if side not in (None, "left", "right") or (side == "left" and right):
         raise TypeError("side")
     if edges.ndim != 1 and (edges.ndim != values.ndim or edges.shape[:-1] != values.shape[:-1]):
@@ -312,8 +327,10 @@ def searchsorted(
     where = "right" if right or side == "right" else "left"
     if edges.ndim == 1:
         return _counts(np.searchsorted(edges, values, where), out_int32)
+    if not edges.size or not values.size:
+        return _counts(np.zeros(values.shape), out_int32)
     rows = edges.reshape(-1, edges.shape[-1])
-    asked = values.reshape(len(rows), -1)
+    asked = values.reshape(len(rows), values.shape[-1])
     found = [np.searchsorted(e, v, where) for e, v in zip(rows, asked)]
     return _counts(np.array(found, _int64).reshape(values.shape), out_int32)
 

@@ -61,7 +61,8 @@ def bind(
     arguments = schema.arguments
     if varargs_from >= 0 and len(args) > varargs_from:
         args = _gather(arguments, args, varargs_from)
-    if len(args) > schema.positional:
+    beyond = _keyword_positions(schema, len(args) - schema.positional, kwargs)
+    if len(args) > schema.positional and beyond is None:
         raise Misfit(
             f"{schema.name}() takes {schema.positional} positional argument(s) but "
             f"{len(args)} were given"
@@ -69,7 +70,8 @@ def bind(
     values: list[Any] = [_UNSET] * len(arguments)
     first = numbers and schema.name.rstrip("_") in NUMBER_FIRST
     for i, value in enumerate(args):
-        values[i] = convert(arguments[i], value, i, numbers if i else first)
+        place = beyond[i - schema.positional] if beyond and i >= schema.positional else i
+        values[place] = convert(arguments[place], value, i, numbers if i else first)
     if kwargs:
         _bind_keywords(schema, kwargs, values, numbers, first_name)
     for i, argument in enumerate(arguments):
@@ -79,6 +81,27 @@ def bind(
                 raise Misfit(f"missing required argument {shown!r} (position {i + 1})")
             values[i] = default_of(argument)
     return values
+
+
+def _keyword_positions(
+    schema: FunctionSchema, count: int, kwargs: Mapping[str, Any]
+) -> list[int] | None:
+    """Where ``count`` positional values too many go: ``sort(x, 0, stable=True)``.
+
+    PyTorch takes them for the optional keywords in order, once a keyword that is required has
+    settled that the form is meant. None if they go nowhere.
+    """
+    if count <= 0:
+        return None
+    keywords = schema.arguments[schema.positional :]
+    if not any(a.default is REQUIRED and a.name in kwargs for a in keywords):
+        return None
+    free = [
+        i
+        for i, a in enumerate(schema.arguments)
+        if i >= schema.positional and a.default is not REQUIRED and a.name not in kwargs
+    ]
+    return free[:count] if len(free) >= count else None
 
 
 def _bind_keywords(

@@ -169,6 +169,8 @@ def diagnose(op: Operator | str, error: BaseException, values: Sequence[Any]) ->
         raise ArgumentError(f"{op.schema.name}(): {misfit}.\nIts schema is {op.schema}") from None
     rule = op.shape_rule()
     if rule is not None:
+        if op.row.kind == "out":  # the rule is the functional operator's
+            checked = checked[: len(get(op.row.functional).schema.arguments)]
         try:
             rule(*checked)
         except MorticeError as precise:

@@ -731,51 +731,43 @@ def Tensor_std_mean(self, *args, **kwargs):
     return call_by_plan(_m_std_mean, (self, *args), kwargs)
 
 _m_std_mean.public = Tensor_std_mean
-_t_count_nonzero_dim_IntList = table('count_nonzero.dim_IntList')
+_t_count_nonzero = table('count_nonzero')
 _p_count_nonzero = Packet("count_nonzero")
-def count_nonzero(input, dim, **kwargs):
-    if kwargs:
-        return slow(_p_count_nonzero, (input, dim,), (), (), kwargs)
-    try:
-        keys = input._k
-        if GLOBAL.special:
-            keys = adjust(keys)
-        kernel = _t_count_nonzero_dim_IntList[keys]
-        if type(dim) is not tuple: dim = as_ints(dim, None, False)
-    except (AttributeError, KeyError, TypeError):
-        kernel = None
-    if kernel is None:
-        return slow(_p_count_nonzero, (input, dim,), (), (), kwargs)
-    try:
-        return kernel(input, dim)
-    except Exception as error:
-        failed('count_nonzero.dim_IntList', error, (input, dim,))
-        raise
+def count_nonzero(*args, **kwargs):
+    if len(args) == 1 and not kwargs:
+        try:
+            keys = args[0]._k
+            if GLOBAL.special:
+                keys = adjust(keys)
+            kernel = _t_count_nonzero[keys]
+        except (AttributeError, KeyError):
+            kernel = None
+        if kernel is not None:
+            try:
+                return kernel(args[0], None)
+            except Exception as error:
+                failed('count_nonzero', error, (args[0], None,))
+                raise
+    return call_by_plan(_p_count_nonzero, args, kwargs)
 
 _p_count_nonzero.public = count_nonzero
 _m_count_nonzero = Packet("count_nonzero", True)
-def Tensor_count_nonzero(self, *dim, **kwargs):
-    if len(dim) == 1 and type(dim[0]) is not int:
-        dim = dim[0]
-    if kwargs and not dim:  # given by name
-        return slow(_m_count_nonzero, (self,), (), (), kwargs)
-    if kwargs:
-        return slow(_m_count_nonzero, (self, dim,), (), (), kwargs)
-    try:
-        keys = self._k
-        if GLOBAL.special:
-            keys = adjust(keys)
-        kernel = _t_count_nonzero_dim_IntList[keys]
-        if type(dim) is not tuple: dim = as_ints(dim, None, False)
-    except (AttributeError, KeyError, TypeError):
-        kernel = None
-    if kernel is None:
-        return slow(_m_count_nonzero, (self, dim,), (), (), kwargs)
-    try:
-        return kernel(self, dim)
-    except Exception as error:
-        failed('count_nonzero.dim_IntList', error, (self, dim,))
-        raise
+def Tensor_count_nonzero(self, *args, **kwargs):
+    if not args and not kwargs:
+        try:
+            keys = self._k
+            if GLOBAL.special:
+                keys = adjust(keys)
+            kernel = _t_count_nonzero[keys]
+        except (AttributeError, KeyError):
+            kernel = None
+        if kernel is not None:
+            try:
+                return kernel(self, None)
+            except Exception as error:
+                failed('count_nonzero', error, (self, None,))
+                raise
+    return call_by_plan(_m_count_nonzero, (self, *args), kwargs)
 
 _m_count_nonzero.public = Tensor_count_nonzero
 _t_trace = table('trace')

@@ -7,30 +7,9 @@ from mortice._dispatch.plan import call_by_plan
 from mortice._dispatch.state import GLOBAL, adjust
 from mortice._types.promotion import NUMBERS
 
-_t_view = table('view')
 _m_view = Packet("view", True)
-def Tensor_view(self, *size, **kwargs):
-    if len(size) == 1 and type(size[0]) is not int:
-        size = size[0]
-    if kwargs and not size:  # given by name
-        return slow(_m_view, (self,), (), (), kwargs)
-    if kwargs:
-        return slow(_m_view, (self, size,), (), (), kwargs)
-    try:
-        keys = self._k
-        if GLOBAL.special:
-            keys = adjust(keys)
-        kernel = _t_view[keys]
-        if type(size) is not tuple: size = as_ints(size, None, False)
-    except (AttributeError, KeyError, TypeError):
-        kernel = None
-    if kernel is None:
-        return slow(_m_view, (self, size,), (), (), kwargs)
-    try:
-        return kernel(self, size)
-    except Exception as error:
-        failed('view', error, (self, size,))
-        raise
+def Tensor_view(self, *args, **kwargs):
+    return call_by_plan(_m_view, (self, *args), kwargs)
 
 _m_view.public = Tensor_view
 _t_transpose_int = table('transpose.int')
@@ -141,8 +120,6 @@ _m_permute = Packet("permute", True)
 def Tensor_permute(self, *dims, **kwargs):
     if len(dims) == 1 and type(dims[0]) is not int:
         dims = dims[0]
-    if kwargs and not dims:  # given by name
-        return slow(_m_permute, (self,), (), (), kwargs)
     if kwargs:
         return slow(_m_permute, (self, dims,), (), (), kwargs)
     try:
@@ -167,8 +144,6 @@ _m_expand = Packet("expand", True)
 def Tensor_expand(self, *size, implicit=False, **kwargs):
     if len(size) == 1 and type(size[0]) is not int:
         size = size[0]
-    if kwargs and not size:  # given by name
-        return slow(_m_expand, (self,), (), (('implicit', implicit, False), ), kwargs)
     if kwargs:
         return slow(_m_expand, (self, size,), (), (('implicit', implicit, False), ), kwargs)
     try:
@@ -521,45 +496,14 @@ def Tensor_detach(self, **kwargs):
         raise
 
 _m_detach.public = Tensor_detach
-_t_split_Tensor = table('split.Tensor')
 _p_split = Packet("split")
-def split(input, split_size, dim=0, **kwargs):
-    if kwargs:
-        return slow(_p_split, (input, split_size, dim,), (0, ), (), kwargs)
-    try:
-        keys = input._k
-        if GLOBAL.special:
-            keys = adjust(keys)
-        kernel = _t_split_Tensor[keys]
-    except (AttributeError, KeyError, TypeError):
-        kernel = None
-    if kernel is None:
-        return slow(_p_split, (input, split_size, dim,), (0, ), (), kwargs)
-    try:
-        return kernel(input, split_size, dim)
-    except Exception as error:
-        failed('split.Tensor', error, (input, split_size, dim,))
-        raise
+def split(*args, **kwargs):
+    return call_by_plan(_p_split, args, kwargs)
 
 _p_split.public = split
 _m_split = Packet("split", True)
-def Tensor_split(self, split_size, dim=0, **kwargs):
-    if kwargs:
-        return slow(_m_split, (self, split_size, dim,), (0, ), (), kwargs)
-    try:
-        keys = self._k
-        if GLOBAL.special:
-            keys = adjust(keys)
-        kernel = _t_split_Tensor[keys]
-    except (AttributeError, KeyError, TypeError):
-        kernel = None
-    if kernel is None:
-        return slow(_m_split, (self, split_size, dim,), (0, ), (), kwargs)
-    try:
-        return kernel(self, split_size, dim)
-    except Exception as error:
-        failed('split.Tensor', error, (self, split_size, dim,))
-        raise
+def Tensor_split(self, *args, **kwargs):
+    return call_by_plan(_m_split, (self, *args), kwargs)
 
 _m_split.public = Tensor_split
 _t_unsafe_split_Tensor = table('unsafe_split.Tensor')
@@ -794,8 +738,6 @@ _m_reshape = Packet("reshape", True)
 def Tensor_reshape(self, *shape, **kwargs):
     if len(shape) == 1 and type(shape[0]) is not int:
         shape = shape[0]
-    if kwargs and not shape:  # given by name
-        return slow(_m_reshape, (self,), (), (), kwargs)
     if kwargs:
         return slow(_m_reshape, (self, shape,), (), (), kwargs)
     try:
@@ -982,86 +924,24 @@ def Tensor_ravel(self, **kwargs):
         raise
 
 _m_ravel.public = Tensor_ravel
-_t_movedim_int = table('movedim.int')
 _p_movedim = Packet("movedim")
-def movedim(input, source, destination, **kwargs):
-    if kwargs:
-        return slow(_p_movedim, (input, source, destination,), (), (), kwargs)
-    try:
-        keys = input._k
-        if GLOBAL.special:
-            keys = adjust(keys)
-        kernel = _t_movedim_int[keys]
-    except (AttributeError, KeyError, TypeError):
-        kernel = None
-    if kernel is None:
-        return slow(_p_movedim, (input, source, destination,), (), (), kwargs)
-    try:
-        return kernel(input, source, destination)
-    except Exception as error:
-        failed('movedim.int', error, (input, source, destination,))
-        raise
+def movedim(*args, **kwargs):
+    return call_by_plan(_p_movedim, args, kwargs)
 
 _p_movedim.public = movedim
 _m_movedim = Packet("movedim", True)
-def Tensor_movedim(self, source, destination, **kwargs):
-    if kwargs:
-        return slow(_m_movedim, (self, source, destination,), (), (), kwargs)
-    try:
-        keys = self._k
-        if GLOBAL.special:
-            keys = adjust(keys)
-        kernel = _t_movedim_int[keys]
-    except (AttributeError, KeyError, TypeError):
-        kernel = None
-    if kernel is None:
-        return slow(_m_movedim, (self, source, destination,), (), (), kwargs)
-    try:
-        return kernel(self, source, destination)
-    except Exception as error:
-        failed('movedim.int', error, (self, source, destination,))
-        raise
+def Tensor_movedim(self, *args, **kwargs):
+    return call_by_plan(_m_movedim, (self, *args), kwargs)
 
 _m_movedim.public = Tensor_movedim
-_t_moveaxis_int = table('moveaxis.int')
 _p_moveaxis = Packet("moveaxis")
-def moveaxis(input, source, destination, **kwargs):
-    if kwargs:
-        return slow(_p_moveaxis, (input, source, destination,), (), (), kwargs)
-    try:
-        keys = input._k
-        if GLOBAL.special:
-            keys = adjust(keys)
-        kernel = _t_moveaxis_int[keys]
-    except (AttributeError, KeyError, TypeError):
-        kernel = None
-    if kernel is None:
-        return slow(_p_moveaxis, (input, source, destination,), (), (), kwargs)
-    try:
-        return kernel(input, source, destination)
-    except Exception as error:
-        failed('moveaxis.int', error, (input, source, destination,))
-        raise
+def moveaxis(*args, **kwargs):
+    return call_by_plan(_p_moveaxis, args, kwargs)
 
 _p_moveaxis.public = moveaxis
 _m_moveaxis = Packet("moveaxis", True)
-def Tensor_moveaxis(self, source, destination, **kwargs):
-    if kwargs:
-        return slow(_m_moveaxis, (self, source, destination,), (), (), kwargs)
-    try:
-        keys = self._k
-        if GLOBAL.special:
-            keys = adjust(keys)
-        kernel = _t_moveaxis_int[keys]
-    except (AttributeError, KeyError, TypeError):
-        kernel = None
-    if kernel is None:
-        return slow(_m_moveaxis, (self, source, destination,), (), (), kwargs)
-    try:
-        return kernel(self, source, destination)
-    except Exception as error:
-        failed('moveaxis.int', error, (self, source, destination,))
-        raise
+def Tensor_moveaxis(self, *args, **kwargs):
+    return call_by_plan(_m_moveaxis, (self, *args), kwargs)
 
 _m_moveaxis.public = Tensor_moveaxis
 _t_swapaxes = table('swapaxes')
@@ -1285,8 +1165,6 @@ _m_broadcast_to = Packet("broadcast_to", True)
 def Tensor_broadcast_to(self, *size, **kwargs):
     if len(size) == 1 and type(size[0]) is not int:
         size = size[0]
-    if kwargs and not size:  # given by name
-        return slow(_m_broadcast_to, (self,), (), (), kwargs)
     if kwargs:
         return slow(_m_broadcast_to, (self, size,), (), (), kwargs)
     try:

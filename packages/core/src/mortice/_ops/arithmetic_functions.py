@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mortice._base.errors import DTypeError
-from mortice._dispatch.call import Packet, call, is_operand
+from mortice._dispatch.call import is_operand
 from mortice._dispatch.operator import get
 from mortice._types.promotion import NUMBERS
 
@@ -94,35 +94,6 @@ def norm(
     return get("linalg_vector_norm")(input, p, dims, keepdim, dtype)
 
 
-_SORT = Packet("sort")
-
-
-def sort(
-    input: Any,  # noqa: A002
-    dim: int = -1,
-    descending: bool = False,
-    stable: bool | None = None,
-    *,
-    out: Any = None,
-) -> Any:
-    """Values in ascending (or descending) order along ``dim``, and where each came from."""
-    options = {"stable": stable, "dim": dim, "descending": descending, "out": out}
-    return call(_SORT, (input,), options)
-
-
-_ARGSORT = Packet("argsort")
-
-
-def argsort(
-    input: Any,  # noqa: A002
-    dim: int = -1,
-    descending: bool = False,
-    stable: bool = False,
-) -> Any:
-    """Where the values in ascending (or descending) order along ``dim`` came from."""
-    return call(_ARGSORT, (input,), {"stable": stable, "dim": dim, "descending": descending})
-
-
 def _where(self: Any, condition: Any, other: Any) -> Any:
     """``self`` where ``condition`` is true, else ``other``."""
     return _FUNCTIONS["where"](condition, self, other)
@@ -138,11 +109,7 @@ _FUNCTIONS: dict[str, Any] = {}
 
 FUNCTIONS: dict[str, Any] = {
     "norm": norm,
-    "sort": sort,
-    "argsort": argsort,
 }
-_ARGSORT.public = argsort
-_SORT.public = sort
 
 METHODS: dict[str, Any] = {
     "__rtruediv__": _rtruediv,
@@ -155,8 +122,6 @@ METHODS: dict[str, Any] = {
     "real": property(_real, _set_part("real")),
     "imag": property(_imag, _set_part("imag")),
     "norm": norm,
-    "sort": sort,
-    "argsort": argsort,
     "where": _where,
     "polygamma": _polygamma,
 }

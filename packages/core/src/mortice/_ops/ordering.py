@@ -7,7 +7,7 @@ from typing import Any
 
 from mortice._base.errors import DTypeError, ShapeError
 from mortice._ops.formulas import call, conj, zeros
-from mortice._ops.pointwise import tensor_like
+from mortice._ops.pointwise import shape_of, tensor_like
 from mortice._ops.reduction import (
     at_indices,
     extremum_all,
@@ -97,7 +97,7 @@ def searchsorted(
                 "searchsorted(): side and right can't be set to opposites, got side of left while "
                 "right was True"
             )
-    edges, values = tuple(sequence._a.shape), tuple(self._a.shape)
+    edges, values = tuple(sequence._a.shape), shape_of(self)
     if len(edges) != 1 and (len(edges) != len(values) or edges[:-1] != values[:-1]):
         raise ShapeError(
             "searchsorted(): boundaries tensor should be 1 dimension or the first N-1 dimensions of "

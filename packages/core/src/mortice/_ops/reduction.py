@@ -75,6 +75,11 @@ def _not_empty(self: Any, dims: Sequence[int], name: str) -> None:
 
 def extremum_dims(self: Any, dim: Any, keepdim: bool) -> Any:
     _orders(self, "amax")
+    if dim == () and 0 in self._a.shape:
+        raise ShapeError(
+            "amax(): Expected reduction dim to be specified for input.numel() == 0. Specify the "
+            "reduction dim with the 'dim' argument."
+        )
     _not_empty(self, wrap_dims(dim, len(self._a.shape)), "amax")
     return reduced(self._a.shape, dim, keepdim), self._t
 
@@ -257,6 +262,8 @@ def cov(self: Any, correction: int, fweights: Any, aweights: Any) -> Any:
         raise ShapeError(f"cov(): expected input to have two or fewer dimensions but got an input with {self.ndim} dimensions")
     if self._t is dtypes.bool_:
         raise DTypeError("cov(): bool dtype is not supported for input")
+    _check_weights(self, fweights, "fweights", floating=False)
+    _check_weights(self, aweights, "aweights", floating=True)
     x = self.reshape((1, -1)) if self.ndim < 2 else self
     observations = x.shape[1]
     weights = fweights
@@ -277,6 +284,29 @@ def cov(self: Any, correction: int, fweights: Any, aweights: Any) -> Any:
         norm = total - spread * correction
     centred = x - mean
     return (((centred * weights) @ conj(centred.t())) / norm.clamp(min=0)).squeeze()
+
+
+def _check_weights(self: Any, weights: Any, name: str, floating: bool) -> None:
+    if weights is None:
+        return
+    if weights.ndim > 1:
+        raise ShapeError(
+            f"cov(): expected {name} to have one or fewer dimensions but got {name} with "
+            f"{weights.ndim} dimensions"
+        )
+    if weights._t.is_complex or weights._t is dtypes.bool_ or weights._t.is_floating_point != floating:
+        wanted = "floating point" if floating else "integral"
+        raise DTypeError(
+            f"cov(): expected {name} to have {wanted} dtype but got {name} with {weights._t!r}"
+        )
+    observations = self.shape[-1] if self.ndim else 1
+    if weights.numel() != observations:
+        raise ShapeError(
+            f"cov(): expected {name} to have the same numel as there are observations in the input "
+            f"but got {weights.numel()} != {observations}"
+        )
+    if weights.device.type != "meta" and weights.numel() and bool((weights < 0).any()):
+        raise ShapeError(f"cov(): {name} cannot be negative")
 
 
 def corrcoef(self: Any) -> Any:

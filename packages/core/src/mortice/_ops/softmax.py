@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mortice._base.errors import DTypeError
-from mortice._ops.formulas import call
+from mortice._ops.formulas import call, conj
 from mortice._ops.reduction import float_reduced, unreduced
 from mortice._types import dtypes
 from mortice._types.shapes import wrap_dim
@@ -43,8 +43,8 @@ def logsumexp_grad(grad: Any, self: Any, result: Any, dim: Any, keepdim: bool) -
     shape = self._a.shape
     top = unreduced(result, shape, dim, keepdim)
     # Where the result is -inf, every difference is nan; the weights there are 0.
-    shift = top.masked_fill(top == float("-inf"), 0)
-    return unreduced(grad, shape, dim, keepdim) * (self - shift).exp()
+    shift = top if top._t.is_complex else top.masked_fill(top == float("-inf"), 0)
+    return unreduced(grad, shape, dim, keepdim) * conj((self - shift).exp())
 
 
 __all__ = [name for name in dir() if not name.startswith("_")] + ["float_reduced"]

@@ -95,10 +95,10 @@ class PacketSpec:
             if [a.name for a in op.schema.arguments] != names and not self._told_apart(op):
                 return False
             if any(
-                a.type.is_tensor and not b.type.is_tensor
+                (a.type.is_tensor and not b.type.is_tensor) or a.type.is_list != b.type.is_list
                 for a, b in zip(op.schema.arguments, self.primary.schema.arguments)
             ):
-                return False  # the inline path would take a tensor for a number
+                return False  # the inline path would take one for the other
         return _can_inline(self.primary)
 
     def _told_apart(self, other: Declared) -> bool:
