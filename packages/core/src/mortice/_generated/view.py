@@ -120,6 +120,8 @@ _m_permute = Packet("permute", True)
 def Tensor_permute(self, *dims, **kwargs):
     if len(dims) == 1 and type(dims[0]) is not int:
         dims = dims[0]
+    if kwargs and not dims:  # given by name
+        return slow(_m_permute, (self,), (), (), kwargs)
     if kwargs:
         return slow(_m_permute, (self, dims,), (), (), kwargs)
     try:
@@ -144,6 +146,8 @@ _m_expand = Packet("expand", True)
 def Tensor_expand(self, *size, implicit=False, **kwargs):
     if len(size) == 1 and type(size[0]) is not int:
         size = size[0]
+    if kwargs and not size:  # given by name
+        return slow(_m_expand, (self,), (), (('implicit', implicit, False), ), kwargs)
     if kwargs:
         return slow(_m_expand, (self, size,), (), (('implicit', implicit, False), ), kwargs)
     try:
@@ -738,6 +742,8 @@ _m_reshape = Packet("reshape", True)
 def Tensor_reshape(self, *shape, **kwargs):
     if len(shape) == 1 and type(shape[0]) is not int:
         shape = shape[0]
+    if kwargs and not shape:  # given by name
+        return slow(_m_reshape, (self,), (), (), kwargs)
     if kwargs:
         return slow(_m_reshape, (self, shape,), (), (), kwargs)
     try:
@@ -1165,6 +1171,8 @@ _m_broadcast_to = Packet("broadcast_to", True)
 def Tensor_broadcast_to(self, *size, **kwargs):
     if len(size) == 1 and type(size[0]) is not int:
         size = size[0]
+    if kwargs and not size:  # given by name
+        return slow(_m_broadcast_to, (self,), (), (), kwargs)
     if kwargs:
         return slow(_m_broadcast_to, (self, size,), (), (), kwargs)
     try:
