@@ -26,6 +26,7 @@ from mortice._tensor import convert as _convert
 from mortice._tensor import copying as _copying
 from mortice._tensor import host as _host
 from mortice._tensor import indexing as _indexing
+from mortice._tensor import queries as _queries
 from mortice._tensor import runtime as _runtime
 from mortice._tensor import subclass as _subclass
 from mortice._tensor.construct import as_tensor, asarray, from_numpy, tensor
@@ -62,6 +63,8 @@ def _install() -> None:
         _attach(module.METHODS)
     _attach(_convert.METHODS)
     _attach(_copying.METHODS)
+    names.update(_queries.FUNCTIONS)
+    _attach(_queries.METHODS)
     _attach(_subclass.METHODS)
     _attach(_indexing.METHODS)
     _install_finder()

@@ -162,5 +162,26 @@ def Tensor_set_(self, *args, **kwargs):
     return call_by_plan(_m_set_, (self, *args), kwargs)
 
 _m_set_.public = Tensor_set_
+_t_fill_diagonal_ = table('fill_diagonal_')
+_m_fill_diagonal_ = Packet("fill_diagonal_", True)
+def Tensor_fill_diagonal_(self, fill_value, wrap=False, **kwargs):
+    if kwargs:
+        return slow(_m_fill_diagonal_, (self, fill_value, wrap,), (False, ), (), kwargs)
+    try:
+        keys = self._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_fill_diagonal_[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_fill_diagonal_, (self, fill_value, wrap,), (False, ), (), kwargs)
+    try:
+        return kernel(self, fill_value, wrap)
+    except Exception as error:
+        failed('fill_diagonal_', error, (self, fill_value, wrap,))
+        raise
+
+_m_fill_diagonal_.public = Tensor_fill_diagonal_
 FUNCTIONS = {"clone": clone, "resize_as_": resize_as_}
-METHODS = {"clone": Tensor_clone, "copy_": Tensor_copy_, "_local_scalar_dense": Tensor__local_scalar_dense, "resize_": Tensor_resize_, "resize_as_": Tensor_resize_as_, "set_": Tensor_set_}
+METHODS = {"clone": Tensor_clone, "copy_": Tensor_copy_, "_local_scalar_dense": Tensor__local_scalar_dense, "resize_": Tensor_resize_, "resize_as_": Tensor_resize_as_, "set_": Tensor_set_, "fill_diagonal_": Tensor_fill_diagonal_}

@@ -197,26 +197,6 @@ def Tensor_bernoulli(self, *args, **kwargs):
     return call_by_plan(_m_bernoulli, (self, *args), kwargs)
 
 _m_bernoulli.public = Tensor_bernoulli
-_t_normal_Tensor_float = table('normal.Tensor_float')
-_p_normal = Packet("normal")
-def normal(*args, **kwargs):
-    if len(args) == 1 and not kwargs:
-        try:
-            keys = args[0]._k
-            if GLOBAL.special:
-                keys = adjust(keys)
-            kernel = _t_normal_Tensor_float[keys]
-        except (AttributeError, KeyError):
-            kernel = None
-        if kernel is not None:
-            try:
-                return kernel(args[0], 1.0, None)
-            except Exception as error:
-                failed('normal.Tensor_float', error, (args[0], 1.0, None,))
-                raise
-    return call_by_plan(_p_normal, args, kwargs)
-
-_p_normal.public = normal
 _t_multinomial = table('multinomial')
 _p_multinomial = Packet("multinomial")
 def multinomial(input, num_samples, replacement=False, *, generator=None, out=None, **kwargs):
@@ -489,5 +469,5 @@ def feature_alpha_dropout_(input, p, train, **kwargs):
         raise
 
 _p_feature_alpha_dropout_.public = feature_alpha_dropout_
-FUNCTIONS = {"bernoulli": bernoulli, "normal": normal, "multinomial": multinomial, "poisson": poisson, "binomial": binomial, "native_dropout": native_dropout, "dropout": dropout, "dropout_": dropout_, "feature_dropout": feature_dropout, "feature_dropout_": feature_dropout_, "alpha_dropout": alpha_dropout, "alpha_dropout_": alpha_dropout_, "feature_alpha_dropout": feature_alpha_dropout, "feature_alpha_dropout_": feature_alpha_dropout_}
+FUNCTIONS = {"bernoulli": bernoulli, "multinomial": multinomial, "poisson": poisson, "binomial": binomial, "native_dropout": native_dropout, "dropout": dropout, "dropout_": dropout_, "feature_dropout": feature_dropout, "feature_dropout_": feature_dropout_, "alpha_dropout": alpha_dropout, "alpha_dropout_": alpha_dropout_, "feature_alpha_dropout": feature_alpha_dropout, "feature_alpha_dropout_": feature_alpha_dropout_}
 METHODS = {"uniform_": Tensor_uniform_, "normal_": Tensor_normal_, "exponential_": Tensor_exponential_, "geometric_": Tensor_geometric_, "log_normal_": Tensor_log_normal_, "cauchy_": Tensor_cauchy_, "random_": Tensor_random_, "bernoulli_": Tensor_bernoulli_, "bernoulli": Tensor_bernoulli, "multinomial": Tensor_multinomial}

@@ -1403,5 +1403,392 @@ def Tensor_detach_(self, **kwargs):
         raise
 
 _m_detach_.public = Tensor_detach_
-FUNCTIONS = {"transpose": transpose, "t": t, "permute": permute, "as_strided": as_strided, "select": select, "unsqueeze": unsqueeze, "squeeze": squeeze, "diagonal": diagonal, "split_with_sizes": split_with_sizes, "unbind": unbind, "split": split, "unsafe_split": unsafe_split, "unsafe_split_with_sizes": unsafe_split_with_sizes, "chunk": chunk, "unsafe_chunk": unsafe_chunk, "tensor_split": tensor_split, "hsplit": hsplit, "vsplit": vsplit, "dsplit": dsplit, "reshape": reshape, "flatten": flatten, "unflatten": unflatten, "ravel": ravel, "movedim": movedim, "moveaxis": moveaxis, "swapaxes": swapaxes, "swapdims": swapdims, "adjoint": adjoint, "narrow": narrow, "narrow_copy": narrow_copy, "broadcast_to": broadcast_to, "as_strided_": as_strided_, "detach_": detach_}
+_t_alias_copy = table('alias_copy')
+_p_alias_copy = Packet("alias_copy")
+def alias_copy(input, *, out=None, **kwargs):
+    if kwargs or out is not None:
+        return slow(_p_alias_copy, (input,), (), (('out', out, None), ), kwargs)
+    try:
+        keys = input._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_alias_copy[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_alias_copy, (input,), (), (('out', out, None), ), kwargs)
+    try:
+        return kernel(input)
+    except Exception as error:
+        failed('alias_copy', error, (input,))
+        raise
+
+_p_alias_copy.public = alias_copy
+_t_as_strided_copy = table('as_strided_copy')
+_p_as_strided_copy = Packet("as_strided_copy")
+def as_strided_copy(input, size, stride, storage_offset=None, *, out=None, **kwargs):
+    if kwargs or out is not None:
+        return slow(_p_as_strided_copy, (input, size, stride, storage_offset,), (None, ), (('out', out, None), ), kwargs)
+    try:
+        keys = input._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_as_strided_copy[keys]
+        if type(size) is not tuple: size = as_ints(size, None, False)
+        if type(stride) is not tuple: stride = as_ints(stride, None, False)
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_as_strided_copy, (input, size, stride, storage_offset,), (None, ), (('out', out, None), ), kwargs)
+    try:
+        return kernel(input, size, stride, storage_offset)
+    except Exception as error:
+        failed('as_strided_copy', error, (input, size, stride, storage_offset,))
+        raise
+
+_p_as_strided_copy.public = as_strided_copy
+_t_detach_copy = table('detach_copy')
+_p_detach_copy = Packet("detach_copy")
+def detach_copy(input, *, out=None, **kwargs):
+    if kwargs or out is not None:
+        return slow(_p_detach_copy, (input,), (), (('out', out, None), ), kwargs)
+    try:
+        keys = input._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_detach_copy[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_detach_copy, (input,), (), (('out', out, None), ), kwargs)
+    try:
+        return kernel(input)
+    except Exception as error:
+        failed('detach_copy', error, (input,))
+        raise
+
+_p_detach_copy.public = detach_copy
+_t_diagonal_copy = table('diagonal_copy')
+_p_diagonal_copy = Packet("diagonal_copy")
+def diagonal_copy(input, offset=0, dim1=0, dim2=1, *, out=None, **kwargs):
+    if kwargs or out is not None:
+        return slow(_p_diagonal_copy, (input, offset, dim1, dim2,), (0, 0, 1, ), (('out', out, None), ), kwargs)
+    try:
+        keys = input._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_diagonal_copy[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_diagonal_copy, (input, offset, dim1, dim2,), (0, 0, 1, ), (('out', out, None), ), kwargs)
+    try:
+        return kernel(input, offset, dim1, dim2)
+    except Exception as error:
+        failed('diagonal_copy', error, (input, offset, dim1, dim2,))
+        raise
+
+_p_diagonal_copy.public = diagonal_copy
+_t_expand_copy = table('expand_copy')
+_p_expand_copy = Packet("expand_copy")
+def expand_copy(input, size, *, implicit=False, out=None, **kwargs):
+    if kwargs or out is not None:
+        return slow(_p_expand_copy, (input, size,), (), (('implicit', implicit, False), ('out', out, None), ), kwargs)
+    try:
+        keys = input._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_expand_copy[keys]
+        if type(size) is not tuple: size = as_ints(size, None, False)
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_expand_copy, (input, size,), (), (('implicit', implicit, False), ('out', out, None), ), kwargs)
+    try:
+        return kernel(input, size, implicit)
+    except Exception as error:
+        failed('expand_copy', error, (input, size, implicit,))
+        raise
+
+_p_expand_copy.public = expand_copy
+_t_permute_copy = table('permute_copy')
+_p_permute_copy = Packet("permute_copy")
+def permute_copy(input, dims, *, out=None, **kwargs):
+    if kwargs or out is not None:
+        return slow(_p_permute_copy, (input, dims,), (), (('out', out, None), ), kwargs)
+    try:
+        keys = input._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_permute_copy[keys]
+        if type(dims) is not tuple: dims = as_ints(dims, None, False)
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_permute_copy, (input, dims,), (), (('out', out, None), ), kwargs)
+    try:
+        return kernel(input, dims)
+    except Exception as error:
+        failed('permute_copy', error, (input, dims,))
+        raise
+
+_p_permute_copy.public = permute_copy
+_t_select_copy_int = table('select_copy.int')
+_p_select_copy = Packet("select_copy")
+def select_copy(input, dim, index, *, out=None, **kwargs):
+    if kwargs or out is not None:
+        return slow(_p_select_copy, (input, dim, index,), (), (('out', out, None), ), kwargs)
+    try:
+        keys = input._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_select_copy_int[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_select_copy, (input, dim, index,), (), (('out', out, None), ), kwargs)
+    try:
+        return kernel(input, dim, index)
+    except Exception as error:
+        failed('select_copy.int', error, (input, dim, index,))
+        raise
+
+_p_select_copy.public = select_copy
+_t_slice_copy_Tensor = table('slice_copy.Tensor')
+_p_slice_copy = Packet("slice_copy")
+def slice_copy(input, dim=0, start=None, end=None, step=1, *, out=None, **kwargs):
+    if kwargs or out is not None:
+        return slow(_p_slice_copy, (input, dim, start, end, step,), (0, None, None, 1, ), (('out', out, None), ), kwargs)
+    try:
+        keys = input._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_slice_copy_Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_slice_copy, (input, dim, start, end, step,), (0, None, None, 1, ), (('out', out, None), ), kwargs)
+    try:
+        return kernel(input, dim, start, end, step)
+    except Exception as error:
+        failed('slice_copy.Tensor', error, (input, dim, start, end, step,))
+        raise
+
+_p_slice_copy.public = slice_copy
+_t_squeeze_copy = table('squeeze_copy')
+_p_squeeze_copy = Packet("squeeze_copy")
+def squeeze_copy(*args, **kwargs):
+    if len(args) == 1 and not kwargs:
+        try:
+            keys = args[0]._k
+            if GLOBAL.special:
+                keys = adjust(keys)
+            kernel = _t_squeeze_copy[keys]
+        except (AttributeError, KeyError):
+            kernel = None
+        if kernel is not None:
+            try:
+                return kernel(args[0])
+            except Exception as error:
+                failed('squeeze_copy', error, (args[0],))
+                raise
+    return call_by_plan(_p_squeeze_copy, args, kwargs)
+
+_p_squeeze_copy.public = squeeze_copy
+_t_t_copy = table('t_copy')
+_p_t_copy = Packet("t_copy")
+def t_copy(input, *, out=None, **kwargs):
+    if kwargs or out is not None:
+        return slow(_p_t_copy, (input,), (), (('out', out, None), ), kwargs)
+    try:
+        keys = input._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_t_copy[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_t_copy, (input,), (), (('out', out, None), ), kwargs)
+    try:
+        return kernel(input)
+    except Exception as error:
+        failed('t_copy', error, (input,))
+        raise
+
+_p_t_copy.public = t_copy
+_t_transpose_copy_int = table('transpose_copy.int')
+_p_transpose_copy = Packet("transpose_copy")
+def transpose_copy(input, dim0, dim1, *, out=None, **kwargs):
+    if kwargs or out is not None:
+        return slow(_p_transpose_copy, (input, dim0, dim1,), (), (('out', out, None), ), kwargs)
+    try:
+        keys = input._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_transpose_copy_int[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_transpose_copy, (input, dim0, dim1,), (), (('out', out, None), ), kwargs)
+    try:
+        return kernel(input, dim0, dim1)
+    except Exception as error:
+        failed('transpose_copy.int', error, (input, dim0, dim1,))
+        raise
+
+_p_transpose_copy.public = transpose_copy
+_t_unfold_copy = table('unfold_copy')
+_p_unfold_copy = Packet("unfold_copy")
+def unfold_copy(input, dimension, size, step, *, out=None, **kwargs):
+    if kwargs or out is not None:
+        return slow(_p_unfold_copy, (input, dimension, size, step,), (), (('out', out, None), ), kwargs)
+    try:
+        keys = input._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_unfold_copy[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_unfold_copy, (input, dimension, size, step,), (), (('out', out, None), ), kwargs)
+    try:
+        return kernel(input, dimension, size, step)
+    except Exception as error:
+        failed('unfold_copy', error, (input, dimension, size, step,))
+        raise
+
+_p_unfold_copy.public = unfold_copy
+_t_unsqueeze_copy = table('unsqueeze_copy')
+_p_unsqueeze_copy = Packet("unsqueeze_copy")
+def unsqueeze_copy(input, dim, *, out=None, **kwargs):
+    if kwargs or out is not None:
+        return slow(_p_unsqueeze_copy, (input, dim,), (), (('out', out, None), ), kwargs)
+    try:
+        keys = input._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_unsqueeze_copy[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_unsqueeze_copy, (input, dim,), (), (('out', out, None), ), kwargs)
+    try:
+        return kernel(input, dim)
+    except Exception as error:
+        failed('unsqueeze_copy', error, (input, dim,))
+        raise
+
+_p_unsqueeze_copy.public = unsqueeze_copy
+_p_view_copy = Packet("view_copy")
+def view_copy(*args, **kwargs):
+    return call_by_plan(_p_view_copy, args, kwargs)
+
+_p_view_copy.public = view_copy
+_t_view_as_real_copy = table('view_as_real_copy')
+_p_view_as_real_copy = Packet("view_as_real_copy")
+def view_as_real_copy(input, *, out=None, **kwargs):
+    if kwargs or out is not None:
+        return slow(_p_view_as_real_copy, (input,), (), (('out', out, None), ), kwargs)
+    try:
+        keys = input._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_view_as_real_copy[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_view_as_real_copy, (input,), (), (('out', out, None), ), kwargs)
+    try:
+        return kernel(input)
+    except Exception as error:
+        failed('view_as_real_copy', error, (input,))
+        raise
+
+_p_view_as_real_copy.public = view_as_real_copy
+_t_view_as_complex_copy = table('view_as_complex_copy')
+_p_view_as_complex_copy = Packet("view_as_complex_copy")
+def view_as_complex_copy(input, *, out=None, **kwargs):
+    if kwargs or out is not None:
+        return slow(_p_view_as_complex_copy, (input,), (), (('out', out, None), ), kwargs)
+    try:
+        keys = input._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_view_as_complex_copy[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_view_as_complex_copy, (input,), (), (('out', out, None), ), kwargs)
+    try:
+        return kernel(input)
+    except Exception as error:
+        failed('view_as_complex_copy', error, (input,))
+        raise
+
+_p_view_as_complex_copy.public = view_as_complex_copy
+_t_split_copy_Tensor = table('split_copy.Tensor')
+_p_split_copy = Packet("split_copy")
+def split_copy(input, split_size, dim=0, **kwargs):
+    if kwargs:
+        return slow(_p_split_copy, (input, split_size, dim,), (0, ), (), kwargs)
+    try:
+        keys = input._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_split_copy_Tensor[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_split_copy, (input, split_size, dim,), (0, ), (), kwargs)
+    try:
+        return kernel(input, split_size, dim)
+    except Exception as error:
+        failed('split_copy.Tensor', error, (input, split_size, dim,))
+        raise
+
+_p_split_copy.public = split_copy
+_t_split_with_sizes_copy = table('split_with_sizes_copy')
+_p_split_with_sizes_copy = Packet("split_with_sizes_copy")
+def split_with_sizes_copy(input, split_sizes, dim=0, **kwargs):
+    if kwargs:
+        return slow(_p_split_with_sizes_copy, (input, split_sizes, dim,), (0, ), (), kwargs)
+    try:
+        keys = input._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_split_with_sizes_copy[keys]
+        if type(split_sizes) is not tuple: split_sizes = as_ints(split_sizes, None, False)
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_split_with_sizes_copy, (input, split_sizes, dim,), (0, ), (), kwargs)
+    try:
+        return kernel(input, split_sizes, dim)
+    except Exception as error:
+        failed('split_with_sizes_copy', error, (input, split_sizes, dim,))
+        raise
+
+_p_split_with_sizes_copy.public = split_with_sizes_copy
+_t_unbind_copy_int = table('unbind_copy.int')
+_p_unbind_copy = Packet("unbind_copy")
+def unbind_copy(input, dim=0, **kwargs):
+    if kwargs:
+        return slow(_p_unbind_copy, (input, dim,), (0, ), (), kwargs)
+    try:
+        keys = input._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_unbind_copy_int[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_unbind_copy, (input, dim,), (0, ), (), kwargs)
+    try:
+        return kernel(input, dim)
+    except Exception as error:
+        failed('unbind_copy.int', error, (input, dim,))
+        raise
+
+_p_unbind_copy.public = unbind_copy
+FUNCTIONS = {"transpose": transpose, "t": t, "permute": permute, "as_strided": as_strided, "select": select, "unsqueeze": unsqueeze, "squeeze": squeeze, "diagonal": diagonal, "split_with_sizes": split_with_sizes, "unbind": unbind, "split": split, "unsafe_split": unsafe_split, "unsafe_split_with_sizes": unsafe_split_with_sizes, "chunk": chunk, "unsafe_chunk": unsafe_chunk, "tensor_split": tensor_split, "hsplit": hsplit, "vsplit": vsplit, "dsplit": dsplit, "reshape": reshape, "flatten": flatten, "unflatten": unflatten, "ravel": ravel, "movedim": movedim, "moveaxis": moveaxis, "swapaxes": swapaxes, "swapdims": swapdims, "adjoint": adjoint, "narrow": narrow, "narrow_copy": narrow_copy, "broadcast_to": broadcast_to, "as_strided_": as_strided_, "detach_": detach_, "alias_copy": alias_copy, "as_strided_copy": as_strided_copy, "detach_copy": detach_copy, "diagonal_copy": diagonal_copy, "expand_copy": expand_copy, "permute_copy": permute_copy, "select_copy": select_copy, "slice_copy": slice_copy, "squeeze_copy": squeeze_copy, "t_copy": t_copy, "transpose_copy": transpose_copy, "unfold_copy": unfold_copy, "unsqueeze_copy": unsqueeze_copy, "view_copy": view_copy, "view_as_real_copy": view_as_real_copy, "view_as_complex_copy": view_as_complex_copy, "split_copy": split_copy, "split_with_sizes_copy": split_with_sizes_copy, "unbind_copy": unbind_copy}
 METHODS = {"view": Tensor_view, "transpose": Tensor_transpose, "t": Tensor_t, "permute": Tensor_permute, "expand": Tensor_expand, "as_strided": Tensor_as_strided, "select": Tensor_select, "unsqueeze": Tensor_unsqueeze, "squeeze": Tensor_squeeze, "diagonal": Tensor_diagonal, "unfold": Tensor_unfold, "split_with_sizes": Tensor_split_with_sizes, "unbind": Tensor_unbind, "detach": Tensor_detach, "split": Tensor_split, "unsafe_split": Tensor_unsafe_split, "unsafe_split_with_sizes": Tensor_unsafe_split_with_sizes, "chunk": Tensor_chunk, "unsafe_chunk": Tensor_unsafe_chunk, "tensor_split": Tensor_tensor_split, "hsplit": Tensor_hsplit, "vsplit": Tensor_vsplit, "dsplit": Tensor_dsplit, "reshape": Tensor_reshape, "reshape_as": Tensor_reshape_as, "view_as": Tensor_view_as, "flatten": Tensor_flatten, "unflatten": Tensor_unflatten, "ravel": Tensor_ravel, "movedim": Tensor_movedim, "moveaxis": Tensor_moveaxis, "swapaxes": Tensor_swapaxes, "swapdims": Tensor_swapdims, "adjoint": Tensor_adjoint, "narrow": Tensor_narrow, "narrow_copy": Tensor_narrow_copy, "expand_as": Tensor_expand_as, "broadcast_to": Tensor_broadcast_to, "transpose_": Tensor_transpose_, "swapaxes_": Tensor_swapaxes_, "swapdims_": Tensor_swapdims_, "t_": Tensor_t_, "squeeze_": Tensor_squeeze_, "unsqueeze_": Tensor_unsqueeze_, "as_strided_": Tensor_as_strided_, "detach_": Tensor_detach_}

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from mortice._base.errors import ShapeError
+from mortice._base.errors import InvalidValue, ShapeError
 from mortice._dispatch.operator import get
 from mortice._ops.formulas import call
+from mortice._ops.windows import *  # noqa: F403  the bodies of windows
 from mortice._tensor import make
 from mortice._types import dtypes, layout, shapes
 from mortice._types.device import CPU, Device, current_default
@@ -212,14 +213,14 @@ def arange_start(start: Any, end: Any, *options: Any) -> Any:
 
 def arange(start: Any, end: Any, step: Any, dtype: Any, *rest: Any) -> Any:
     dtype = _sequence_dtype((start, end, step), dtype)
-    if dtype.kind in (dtypes.UNSIGNED, dtypes.SIGNED):
+    if dtype is dtypes.int64:  # narrower integers count in float64, as PyTorch does
         start, end, step = (x if isinstance(x, int) else int(x) for x in (start, end, step))
     return (_count(start, end, step),), dtype
 
 
 def _count(start: Any, end: Any, step: Any) -> int:
     if step == 0:
-        raise ShapeError("step must be nonzero")
+        raise InvalidValue("step must be nonzero")
     if not all(isinstance(x, int) or math.isfinite(x) for x in (start, end)):
         raise ShapeError(f"unsupported range: {start} -> {end}")
     if (step > 0 and end < start) or (step < 0 and end > start):
@@ -347,6 +348,22 @@ def set_storage_geometry(self: Any, source: Any, offset: int, size: Any, stride:
 
 def set_nothing(self: Any) -> Any:
     return _share(self, make.empty((0,), self._t, self.device))
+
+
+def fill_diagonal_(self: Any, fill_value: Any, wrap: bool) -> Any:
+    """Fill the main diagonal; with ``wrap`` it starts again below the square of a tall matrix."""
+    shape = tuple(self._a.shape)
+    if len(shape) < 2:
+        raise ShapeError("dimensions must larger than 1")
+    if len(shape) > 2 and len(set(shape)) > 1:
+        raise ShapeError("all dimensions of input must be of equal length")
+    strides = self.stride()
+    side = min(shape)
+    call("fill_.Scalar", call("as_strided", self, (side,), (sum(strides),), None), fill_value)
+    if wrap and len(shape) == 2 and shape[0] > shape[1] + 1:
+        below = call("slice.Tensor", self, 0, shape[1] + 1, None, 1)
+        fill_diagonal_(below, fill_value, True)
+    return self
 
 
 def lift(self: Any) -> Any:

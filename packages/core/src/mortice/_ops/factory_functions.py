@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from mortice._base.errors import ArgumentError
+from mortice._base.errors import ArgumentError, AutogradError, ShapeError
 from mortice._dispatch.call import Packet, call
 from mortice._dispatch.operator import get
 from mortice._dispatch.state import GLOBAL
@@ -16,6 +16,7 @@ _SIZED = ("zeros", "ones", "rand", "randn")
 _OTHERS = (
     "empty", "full", "arange", "range", "linspace", "logspace", "eye", "scalar_tensor",
     "empty_strided", "empty_permuted", "randint", "randperm",
+    "hann_window", "hamming_window", "bartlett_window", "blackman_window", "kaiser_window",
     "empty_like", "zeros_like", "ones_like", "full_like", "rand_like", "randn_like", "randint_like",
 )  # fmt: skip
 _METHODS = ("new_empty", "new_empty_strided", "new_full", "new_zeros", "new_ones")
@@ -35,6 +36,29 @@ _DOCS = {
 }
 
 
+def _into(out: Any, packet: Packet, args: Any, options: dict[str, Any]) -> Any:
+    """Make the numbers in the dtype and on the device of ``out``, and put them there."""
+    from mortice._tensor.rows import bump, copy_into
+
+    for name, have in (("dtype", out.dtype), ("device", out.device)):
+        wanted = options.get(name)
+        if wanted is not None and (wanted is not have and str(wanted) != str(have)):
+            raise ShapeError(
+                f"{packet.name}(): {name} {wanted} does not match {name} of out parameter ({have})"
+            )
+    made = call(packet, args, {**options, "dtype": out.dtype, "device": out.device})
+    if out.requires_grad:
+        raise AutogradError(
+            f"{packet.name}(): functions with out=... arguments don't support automatic "
+            "differentiation, but out requires grad."
+        )
+    if tuple(out.shape) != tuple(made.shape):
+        out.resize_(tuple(made.shape))
+    copy_into(out, made)
+    bump(out)
+    return out
+
+
 def _finished(made: Any, requires_grad: bool) -> Any:
     return made.requires_grad_(True) if requires_grad else made
 
@@ -42,10 +66,12 @@ def _finished(made: Any, requires_grad: bool) -> Any:
 def _sized(name: str) -> Callable[..., Any]:
     packet = Packet(name)
 
-    def factory(*size: Any, requires_grad: bool = False, **options: Any) -> Any:
+    def factory(
+        *size: Any, requires_grad: bool = False, out: Any = None, **options: Any
+    ) -> Any:
         if len(size) == 1 and type(size[0]) is not int:
             size = size[0]
-        if not GLOBAL.special and not options and type(size) is tuple:
+        if not GLOBAL.special and not options and out is None and type(size) is tuple:
             for n in size:
                 if type(n) is not int:
                     break
@@ -53,6 +79,8 @@ def _sized(name: str) -> Callable[..., Any]:
                 return _finished(get(name)(size, None, None, None, None), requires_grad)
         if "size" in options and not size:
             size = options.pop("size")
+        if out is not None:
+            return _into(out, packet, (size,), options)
         return _finished(call(packet, (size,), options), requires_grad)
 
     return _named(factory, name, packet)
@@ -61,7 +89,11 @@ def _sized(name: str) -> Callable[..., Any]:
 def _plain(name: str) -> Callable[..., Any]:
     packet = Packet(name)
 
-    def factory(*args: Any, requires_grad: bool = False, **options: Any) -> Any:
+    def factory(
+        *args: Any, requires_grad: bool = False, out: Any = None, **options: Any
+    ) -> Any:
+        if out is not None:
+            return _into(out, packet, args, options)
         return _finished(call(packet, args, options), requires_grad)
 
     return _named(factory, name, packet)
@@ -109,9 +141,26 @@ def new(self: Any, *args: Any, device: Any = None) -> Any:
     return get("empty.memory_format")(size or (0,), self._t, None, device, None, None)
 
 
+_normal = Packet("normal")
+
+
+def normal(mean: Any, std: Any = 1.0, size: Any = None, *, out: Any = None, **options: Any) -> Any:
+    """Normal numbers; mean and standard deviation are numbers (with ``size``) or tensors."""
+    if size is None:
+        given = {**options} if out is None else {**options, "out": out}
+        return call(_normal, (mean, std), given)
+    requires_grad = options.pop("requires_grad", False)
+    if out is not None:
+        return _into(out, _normal, (mean, std, size), options)
+    return _finished(call(_normal, (mean, std, size), options), requires_grad)
+
+
+_normal.public = normal
+
 FUNCTIONS: dict[str, Any] = {
     **{name: _sized(name) for name in _SIZED},
     **{name: _plain(name) for name in _OTHERS},
+    "normal": normal,
 }
 
 METHODS: dict[str, Any] = {

@@ -383,4 +383,46 @@ def detach_(self: Any) -> Any:
     return self
 
 
+# -- copies --------------------------------------------------------------------------------------
+
+
+def _copy_of(name: str) -> Any:
+    def copied(*args: Any) -> Any:
+        return call("clone", call(name, *args), layout.contiguous_format)
+
+    return copied
+
+
+def _copies_of(name: str) -> Any:
+    def copied(*args: Any) -> Any:
+        return tuple(call("clone", part, layout.contiguous_format) for part in call(name, *args))
+
+    return copied
+
+
+alias_copy = _copy_of("alias")
+as_strided_copy = _copy_of("as_strided")
+detach_copy = _copy_of("detach")
+diagonal_copy = _copy_of("diagonal")
+expand_copy = _copy_of("expand")
+permute_copy = _copy_of("permute")
+select_int_copy = _copy_of("select.int")
+slice_Tensor_copy = _copy_of("slice.Tensor")
+squeeze_copy = _copy_of("squeeze")
+squeeze_dim_copy = _copy_of("squeeze.dim")
+squeeze_dims_copy = _copy_of("squeeze.dims")
+t_copy = _copy_of("t")
+transpose_int_copy = _copy_of("transpose.int")
+unfold_copy = _copy_of("unfold")
+unsqueeze_copy = _copy_of("unsqueeze")
+view_copy = _copy_of("view")
+view_dtype_copy = _copy_of("view.dtype")
+view_as_real_copy = _copy_of("view_as_real")
+view_as_complex_copy = _copy_of("view_as_complex")
+reshape_alias_copy = _copy_of("_reshape_alias")
+split_copy = _copies_of("split.Tensor")
+split_with_sizes_copy = _copies_of("split_with_sizes")
+unbind_copy = _copies_of("unbind.int")
+
+
 __all__ = [name for name in dir() if not name.startswith("_")]

@@ -227,6 +227,7 @@ def out_kernel(op: Operator, device: str) -> Kernel:
     functional = get(op.row.functional)
     n = len(functional.schema.arguments)
     distinct = "distinct_out" in functional.row.tags
+    exact = "exact_out" in functional.row.tags
 
     def into_out(*args: Any) -> Any:
         inputs, outs = args[:n], args[n:]
@@ -234,6 +235,11 @@ def out_kernel(op: Operator, device: str) -> Kernel:
         if distinct:
             _refuse_overlap(op, inputs, outs)
         results = functional(*inputs)
+        if exact and results._t is not outs[0]._t:
+            raise DTypeError(
+                f"{op.qualified}: Expected out tensor to have dtype {results._t!r}, but got "
+                f"{outs[0]._t!r} instead"
+            )
         if len(outs) == 1:
             fill_out(op, outs[0], results)
             return outs[0]

@@ -68,6 +68,9 @@ def replace_memory(storage: Storage, memory: np.ndarray[Any, Any]) -> None:
     storage._bytes = memory  # pyright: ignore[reportPrivateUsage]
     storage._nbytes = memory.nbytes  # pyright: ignore[reportPrivateUsage]
     for t, shape, stride, offset in geometry:
+        if (make.storage_extent(shape, stride, offset)) * t._t.itemsize > memory.nbytes:
+            # A storage that was emptied: the tensor keeps its sizes and must not be read.
+            continue
         t._a = make.host_array(storage, t._t, shape, stride, offset)
 
 

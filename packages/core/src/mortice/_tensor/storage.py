@@ -62,8 +62,100 @@ class Storage:
     def size(self) -> int:
         return self.nbytes()
 
+    def __new__(cls, nbytes: int = 0, *, device: Any = "cpu") -> Storage:
+        if Device(device) is CPU:
+            return host_storage(np.zeros(nbytes, np.uint8))
+        from mortice._tensor.make import empty, storage_of
+        from mortice._types.dtypes import uint8
+
+        return storage_of(empty((nbytes,), uint8, Device(device)))
+
     def __len__(self) -> int:
         return self.nbytes()
+
+    def __getitem__(self, index: Any) -> Any:
+        """One byte as an integer, or a storage over a slice of the bytes."""
+        found = self.bytes()[index]
+        return host_storage(found) if isinstance(index, slice) else int(found)
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self.bytes()[index] = value.bytes() if isinstance(value, Storage) else value
+        self.version += 1
+
+    def tolist(self) -> list[int]:
+        """All bytes as integers."""
+        return self.bytes().tolist()
+
+    def fill_(self, value: int) -> Storage:
+        """Set every byte."""
+        self.bytes()[...] = value
+        self.version += 1
+        return self
+
+    def copy_(self, source: Storage, non_blocking: bool = False) -> Storage:
+        """Copy the bytes of another storage of the same size."""
+        from mortice._tensor.make import from_storage
+        from mortice._types.dtypes import uint8
+
+        if source.nbytes() != self.nbytes():
+            raise InvalidState(
+                f"copy_(): the storage has {self.nbytes()} bytes, the source {source.nbytes()}."
+            )
+        n = (self.nbytes(),)
+        from_storage(self, uint8, n).copy_(from_storage(source, uint8, n))
+        return self
+
+    def cpu(self) -> Storage:
+        """A storage on the host with the same bytes; itself if it is there."""
+        if self.device is CPU:
+            return self
+        from mortice._tensor.copying import storage_bytes
+
+        return host_storage(storage_bytes(self))
+
+    def to(self, *, device: Any, non_blocking: bool = False) -> Storage:
+        """A storage on another device with the same bytes; itself if it is there."""
+        if Device(device) is self.device:
+            return self
+        made = Storage(self.nbytes(), device=device)
+        return made.copy_(self)
+
+    def resize_(self, nbytes: int) -> None:
+        """Give a host storage more or fewer bytes, keeping those that fit; its tensors follow."""
+        from mortice._tensor.sharing import replace_memory
+
+        have = self.bytes()
+        memory = np.empty(nbytes, np.uint8)
+        kept = min(nbytes, have.nbytes)
+        memory[:kept] = have[:kept]
+        replace_memory(self, memory)
+
+    def is_shared(self) -> bool:
+        """Whether the bytes are in memory that other processes can see."""
+        from mortice._tensor.sharing import shared_fd
+
+        return self.device is not CPU or shared_fd(self) is not None
+
+    def share_memory_(self) -> Storage:
+        """Move the bytes to memory that other processes can see."""
+        from mortice._tensor.sharing import share
+
+        share(self)
+        return self
+
+    def element_size(self) -> int:
+        return 1
+
+    def untyped(self) -> Storage:
+        return self
+
+    @property
+    def is_cuda(self) -> bool:
+        return self.device.type == "cuda"
+
+    @property
+    def filename(self) -> str | None:
+        return None
 
     def __repr__(self) -> str:
         return f"<Storage of {self.nbytes()} bytes on {self.device}, version {self.version}>"
