@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from mortice.backend import wrap
+from mortice_cpu.kernels import _native
 from mortice_cpu.precision import narrow, widen
 
 Array = Any
@@ -21,6 +22,8 @@ def normalise_rows(x: Array, eps: float, out: Array) -> tuple[Array, Array]:
     rows, columns = x.shape
     mean = np.empty((rows, 1), x.dtype)
     rstd = np.empty((rows, 1), x.dtype)
+    if _fused("layer_norm", (out, mean, rstd, x), rows, columns, eps):
+        return mean, rstd
     step = max(1, BLOCK_BYTES // max(1, columns * x.itemsize))
     scale = x.dtype.type(1.0 / columns) if columns else x.dtype.type(0)
     for start in range(0, rows, step):
@@ -37,6 +40,30 @@ def normalise_rows(x: Array, eps: float, out: Array) -> tuple[Array, Array]:
     return mean, rstd
 
 
+def _fused(name: str, arrays: tuple[Array, ...], rows: int, columns: int, *numbers: float) -> bool:
+    """Run a fused row kernel on contiguous float32 arrays; False where there is none."""
+    if rows * columns < _native.LARGE:
+        return False
+    for a in arrays:
+        if a.dtype != np.float32 or not a.flags.c_contiguous:
+            return False
+    kernel = _native.row(name, arrays[0].dtype)
+    if kernel is None:
+        return False
+    kernel(*map(_native.address, arrays), rows, columns, *numbers)
+    return True
+
+
+def _affine_rows(x: Array, weight: Array, bias: Array, eps: float, out: Array) -> Any:
+    """``normalise_rows`` with weight and bias in the same pass; None where no kernel does that."""
+    rows, columns = x.shape
+    mean = np.empty((rows, 1), x.dtype)
+    rstd = np.empty((rows, 1), x.dtype)
+    arrays = (out, mean, rstd, x, weight, bias)
+    fused = _fused("layer_norm_affine", arrays, rows, columns, eps)
+    return (mean, rstd) if fused else None
+
+
 def native_layer_norm(
     input: Any, normalized_shape: Any, weight: Any, bias: Any, eps: float  # noqa: A002
 ) -> Any:
@@ -47,10 +74,13 @@ def native_layer_norm(
     rows = prod(shape[:axis])
     x = np.ascontiguousarray(widen(input._a)).reshape(rows, prod(normalized_shape))
     out = np.empty(x.shape, x.dtype)
-    mean, rstd = normalise_rows(x, eps, out)
-    if weight is not None:
+    statistics = None
+    if weight is not None and bias is not None:
+        statistics = _affine_rows(x, widen(weight._a), widen(bias._a), eps, out)
+    mean, rstd = statistics or normalise_rows(x, eps, out)
+    if statistics is None and weight is not None:
         out *= widen(weight._a).reshape(-1)
-    if bias is not None:
+    if statistics is None and bias is not None:
         out += widen(bias._a).reshape(-1)
     stats = (*shape[:axis], *(1,) * len(normalized_shape))
     dtype = input._a.dtype
@@ -82,8 +112,21 @@ def native_layer_norm_backward(
     x = widen(input._a).reshape(rows, n)
     dy = widen(grad_out._a).reshape(rows, n)
     r = widen(rstd._a).reshape(rows, 1)
-    x_hat = (x - widen(mean._a).reshape(rows, 1)) * r
     found: list[Any] = [None, None, None]
+    if output_mask[0] and not output_mask[1]:
+        dx = np.empty_like(x)
+        m = widen(mean._a)
+        if weight is None:
+            done = _fused("layer_norm_backward", (dx, dy, x, m, r), rows, n)
+        else:
+            w = widen(weight._a)
+            done = _fused("layer_norm_affine_backward", (dx, dy, x, m, r, w), rows, n)
+        if done:
+            found[0] = dx.reshape(shape)
+            if output_mask[2]:
+                found[2] = dy.sum(axis=0).reshape(normalized_shape)
+            return _wrapped(found, input)
+    x_hat = (x - widen(mean._a).reshape(rows, 1)) * r
     if output_mask[1]:
         found[1] = np.einsum("ij,ij->j", dy, x_hat).reshape(normalized_shape)
     if output_mask[2]:
