@@ -1,6 +1,17 @@
-"""Mixed precision training; users import it as ``mortice.amp``."""
+"""Mixed precision training; users import it as ``mortice.amp``.
 
-from mortice import autocast, get_autocast_dtype, is_autocast_enabled
-from mortice_nn.amp.grad_scaler import GradScaler
+``autocast`` is core's, because the dispatcher works it.
+"""
 
-__all__ = ["GradScaler", "autocast", "get_autocast_dtype", "is_autocast_enabled"]
+from mortice import autocast
+from mortice_nn.amp.autocast_mode import custom_bwd, custom_fwd, is_autocast_available
+from mortice_nn.amp.grad_scaler import GradScaler, OptState
+
+__all__ = [
+    "GradScaler",
+    "OptState",
+    "autocast",
+    "custom_bwd",
+    "custom_fwd",
+    "is_autocast_available",
+]
