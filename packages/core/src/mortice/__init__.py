@@ -117,6 +117,10 @@ def __getattr__(name: str) -> Any:
     return value
 
 
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LAZY, *_LAZY_MODULES})
+
+
 def set_default_dtype(d: dtype) -> None:
     """Dtype of floating-point tensors made without one; must be a floating dtype."""
     if d.__class__ is not dtype or not d.is_floating_point:

@@ -103,6 +103,9 @@ def test_preference_in_a_file(three: Any) -> None:
     said = three.cli("why", "a")
     assert "device:a: not loaded, chosen" in said
     assert "rival 1.0 is preferred for device:a" in said
+    assert "prefers this one to acme-a 1.0" in said
+    said = three.cli("why", "a", MORTICE_DISABLE_PLUGINS="rival")
+    assert "rival 1.0 provides this name, too, and is not admitted" in said
 
 
 def test_names_that_match_nothing_are_told(three: Any) -> None:

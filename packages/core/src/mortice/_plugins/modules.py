@@ -220,7 +220,7 @@ def _nearest(parent: str, child: str) -> str:
 
     names = [entry.name for entry in catalog.entries(KINDS["module"])]
     module = sys.modules.get(parent)
-    public = [one for one in vars(module) if not one.startswith("_")] if module else []
+    public = [one for one in dir(module) if not one.startswith("_")] if module else []
     if child.startswith("_"):
         return ""
     return nearest(child, [*names, *public])

@@ -195,7 +195,7 @@ def _steps(entry: Entry, rivals: list[Entry]) -> list[tuple[str, str]]:
     for label, check in resolution.CHECKS:
         verdict = check(entry, rivals)
         if verdict is None:
-            steps.append((label, _PASSED[label](entry)))
+            steps.append((label, _PASSED[label](entry, rivals)))
             continue
         steps.append((label, verdict.state + (f": {verdict.reason}" if verdict.reason else "")))
         if not verdict.usable:
@@ -214,7 +214,7 @@ def _found(entry: Entry) -> str:
     return entry.described() + (f" at {where}{editable}" if where else "")
 
 
-def _admission(entry: Entry) -> str:
+def _admission(entry: Entry, rivals: list[Entry]) -> str:
     if entry.source != "installed":
         return f"{entry.source}, so it needs no admission; not in the deny-list"
     allowed = config.plugins
@@ -223,7 +223,19 @@ def _admission(entry: Entry) -> str:
     return f"allowed ({told}, not in the deny-list{f', in the lock {lock}' if lock else ''})"
 
 
-def _api(entry: Entry) -> str:
+def _rivalry(entry: Entry, rivals: list[Entry]) -> str:
+    others = [one for one in rivals if one.key != entry.key]
+    if not others:
+        return "nobody else provides this name"
+    names = " and ".join(str(one.distribution) for one in others)
+    if policy.preferred(rivals) is entry:
+        return f"{config.origin('prefer_plugins')} prefers this one to {names}"
+    if entry.group.kind == "operators" and ":" in entry.name:
+        return f"{names} adds to the same part"
+    return f"{names} provides this name, too, and is not admitted"
+
+
+def _api(entry: Entry, rivals: list[Entry]) -> str:
     told: Any = entry.manifest
     if entry.source != "installed":
         return "not declared, not needed"
@@ -234,11 +246,11 @@ def _api(entry: Entry) -> str:
 _PASSED: dict[str, Any] = {
     "policy": _admission,
     "hook API": _api,
-    "conflict": lambda entry: "nobody else provides this name, or this one is preferred",
-    "crash": lambda entry: "no crash is known",
-    "metadata": lambda entry: "fine",
-    "needs": lambda entry: "met" if entry.row.get("needs") else "none declared",
-    "load": lambda entry: "not loaded in this process",
+    "conflict": _rivalry,
+    "crash": lambda entry, rivals: "no crash is known",
+    "metadata": lambda entry, rivals: "fine",
+    "needs": lambda entry, rivals: "met" if entry.row.get("needs") else "none declared",
+    "load": lambda entry, rivals: "not loaded in this process",
 }
 
 

@@ -61,7 +61,8 @@ def _configuration(load: bool) -> Iterator[Finding]:
         ("system config", paths.system_config_file()),
         ("project", project),
     ):
-        yield "ok", what, f"{path}{'' if path and os.path.isfile(path) else ' (not there)'}"
+        there = path is not None and os.path.isfile(path)
+        yield "ok", what, str(path) if there else f"none (it would be {path})" if path else "none"
     for knob in config.knobs():
         if config.origin(knob.name) != "default":
             value = config.get(knob.name)

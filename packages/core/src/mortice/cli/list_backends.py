@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from mortice._plugins.groups import KINDS
+from mortice._plugins.groups import KINDS, not_installed_hint
 
 from . import output
 
@@ -39,8 +39,10 @@ def command(kind: str | None, json_: bool, all_: bool, refresh: bool, load: bool
                 for row in rows
             ],
         )
+    elif kind is None:
+        click.echo(f"Nothing is plugged in: no kernels.{not_installed_hint('device', 'cpu')}")
     else:
-        click.echo("Nothing is plugged in." if kind is None else f"No {kind} is plugged in.")
+        click.echo(f"No {kind} is plugged in.")
     if wrong:
         click.echo(
             f"{len(wrong)} problem(s) with installed metadata or policy: `mortice doctor`.",

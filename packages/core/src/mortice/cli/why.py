@@ -58,7 +58,7 @@ def _print(one: Decision, row: Backend) -> None:
     width = max(len(check) for check, _ in one.steps)
     for check, said in one.steps:
         click.echo(f"  {check.ljust(width)}  {output.printable(said)}")
-    if row.reason:
+    if row.reason and one.status.state != "not loaded":
         click.echo(f"  {'reason'.ljust(width)}  {output.printable(row.reason)}")
     if row.fix:
         click.echo(f"  {'mend'.ljust(width)}  {output.printable(row.fix)}")
