@@ -46,7 +46,7 @@ TEST = (
     "pyyaml>=6",
     "pip>=23.1",  # dev.py is tested with it
     "nox>=2025.2.9",  # and this file
-    "safetensors>=0.4",  # files are converted from and to it
+    "safetensors>=0.8",  # files are converted from and to it
 )
 DEMO = ("pillow>=10.1",)  # for its pictures
 TORCH = ("torch==2.13.0",)

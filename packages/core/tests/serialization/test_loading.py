@@ -321,6 +321,8 @@ def test_arguments_that_do_not_fit() -> None:
 
     with pytest.raises(InvalidValue, match="pickle_module goes with weights_only=False"):
         serialization.load(BIG, pickle_module=pickle, weights_only=True)
+    with pytest.raises(InvalidValue, match="asked for by name"):
+        serialization.load(BIG, pickle_module=pickle)
     with pytest.raises(InvalidValue, match="unknown argument 'encodign'"):
         serialization.load(BIG, encodign="x")
 

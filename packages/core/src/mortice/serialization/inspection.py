@@ -8,8 +8,8 @@ import numpy as np
 
 from mortice.serialization import bounds, safe
 from mortice.serialization.materialize import Materializer
+from mortice.serialization.names import Names
 from mortice.serialization.reader import Checkpoint, open_checkpoint
-from mortice.serialization.rebuild import Names
 from mortice.serialization.source import Source
 from mortice.serialization.specs import (
     UNSET,

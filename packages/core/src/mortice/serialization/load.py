@@ -58,12 +58,11 @@ def load(
         from mortice.serialization.convert import load_safetensors
 
         return load_safetensors(f, map_location)
-    if weights_only is None:
-        weights_only = pickle_module is None
+    weights_only = weights_only is None or bool(weights_only)
     if weights_only and pickle_module is not None:
         raise InvalidValue(
-            "pickle_module goes with weights_only=False only: the restricted reader is not a "
-            "pickle module. Leave it out."
+            "pickle_module goes with weights_only=False only, which lets the file run anything and "
+            "must be asked for by name. Leave pickle_module out for a file of tensors."
         )
     encoding = pickle_load_args.get("encoding", "utf-8")
     source = Source(f)

@@ -15,7 +15,8 @@ from mortice.errors import CheckpointError
 from mortice.serialization import formats
 from mortice.serialization.bounds import Limits
 from mortice.serialization.container import LOCAL_MAGIC, Container
-from mortice.serialization.rebuild import Names, location
+from mortice.serialization.names import Names
+from mortice.serialization.rebuild import location
 from mortice.serialization.source import Source
 from mortice.serialization.specs import Call, Global, StorageClass, StorageRef
 from mortice.serialization.unpickler import Unpickler, describe

@@ -11,10 +11,9 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable
 from typing import Any
 
-from mortice.serialization import formats, safe
+from mortice.serialization import formats
 from mortice.serialization.bounds import hint
 from mortice.serialization.specs import (
-    Call,
     Constant,
     DeviceSpec,
     Global,
@@ -266,12 +265,12 @@ def _rebuild_from_type(u: Unpickler, args: tuple[Any, ...]) -> TypedSpec:
         raise u.refuse(f"_rebuild_from_type_v2 by {describe(func)}, which rebuilds no tensor")
     if type(inner) is not tuple:
         raise u.refuse(f"_rebuild_from_type_v2 with {describe(inner)} for arguments")
-    if type(cls) is not Global or (cls.rule is not None and cls.name not in _TENSOR_CLASSES):
+    if type(cls) is not Global or (cls.rule is not None and cls.name not in TENSOR_CLASSES):
         raise u.refuse(f"_rebuild_from_type_v2 of {describe(cls)}, which is no tensor class")
     base = func.rule(u, inner)
     if cls.name == _PARAMETER and type(base) is not ParameterSpec:
         base = ParameterSpec(_parameter_data(u, base, base.requires_grad), base.requires_grad)
-    plain = cls.name in _TENSOR_CLASSES
+    plain = cls.name in TENSOR_CLASSES
     return TypedSpec(None if plain else cls, base, _state(u, state), u.at - u.start)
 
 
@@ -541,10 +540,11 @@ _TENSOR_RULES = frozenset(
 )
 
 # Classes that are values in a file, as the type of a tensor that has attributes.
-_TENSOR_CLASSES = ("torch.Tensor", "torch._tensor.Tensor", _PARAMETER)
+TENSOR_CLASSES = ("torch.Tensor", "torch._tensor.Tensor", _PARAMETER)
 
 
-def _no_call(u: Unpickler, args: tuple[Any, ...]) -> Any:
+def no_call(u: Unpickler, args: tuple[Any, ...]) -> Any:
+    """The rule of classes that a file names, but does not call."""
     raise u.refuse("a call of torch.Tensor, which is a class and no function of the format")
 
 
@@ -562,67 +562,3 @@ STORAGES: dict[str, StorageClass] = {
         for cls, dtype in formats.STORAGE_DTYPES.items()
     },
 }
-
-# Names that PyTorch's writer uses and this reader knows but cannot make: why, and what to do.
-_KNOWN_NOT_MADE = {
-    "torch._utils._rebuild_wrapper_subclass": "a wrapper subclass; save what it wraps",
-    "torch._utils._rebuild_device_tensor_from_numpy": "pickled numpy data; save it from the CPU",
-    "torch._utils._rebuild_xla_tensor": "pickled numpy data; save it from the CPU",
-    "torch.storage.TypedStorage": "a storage without a dtype; save the tensor",
-}
-
-
-class Names:
-    """Resolves the names of one file; remembers all it saw, and which of them are not safe.
-
-    With ``collect`` an unsafe name is kept as data, so that the whole file can be inspected.
-    """
-
-    __slots__ = ("_known", "collect", "seen", "unsafe")
-
-    def __init__(self, collect: bool = False) -> None:
-        self.collect = collect
-        self.seen: list[str] = []
-        self.unsafe: list[str] = []
-        self._known: dict[str, Spec] = {}
-
-    def find(self, u: Unpickler, module: str, name: str) -> Spec:
-        """What ``module.name`` stands for. Raises CheckpointError if it is not safe."""
-        full = ".".join(formats.python3_name(module, name))
-        found = self._known.get(full)
-        if found is None:
-            found = self._known[full] = self._look_up(u, full)
-            self.seen.append(full)
-        return found
-
-    def _look_up(self, u: Unpickler, full: str) -> Spec:
-        at = u.at - u.start
-        known = CONSTANTS.get(full) or STORAGES.get(full)
-        if known is not None:
-            return known
-        rule = RULES.get(full)
-        if rule is not None:
-            return Global(full, at, rule)
-        if full in _TENSOR_CLASSES:
-            return Global(full, at, _no_call)
-        blocked = formats.is_blocked(full)
-        if not blocked:
-            target = safe.targets().get(full)
-            if target is not None:
-                return Global(full, at, target=target[0])
-        self.unsafe.append(full)
-        if self.collect:
-            return Global(full, at)
-        if blocked:
-            raise u.refuse(
-                f"the file names {full}, which can run programs",
-                "It is made to attack whoever loads it. Do not load it in any other way.",
-            )
-        if full in _KNOWN_NOT_MADE:
-            raise u.refuse(f"{full} is not supported", f"It is {_KNOWN_NOT_MADE[full]}.")
-        raise u.refuse(
-            f"the file wants {full}, which is not among the safe globals", safe.paste_hint(full)
-        )
-
-
-__all__ = ["CONSTANTS", "RULES", "STORAGES", "Call", "Names", "check_extent", "location"]

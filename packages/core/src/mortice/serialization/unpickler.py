@@ -21,7 +21,7 @@ from mortice.serialization.bounds import Limits, hint
 from mortice.serialization.specs import Call, Global, Spec
 
 if TYPE_CHECKING:
-    from mortice.serialization.rebuild import Names
+    from mortice.serialization.names import Names
 
 _INT32 = struct.Struct("<i")
 _UINT32 = struct.Struct("<I")

@@ -17,6 +17,7 @@ from mortice.serialization import bounds, rebuild
 from mortice.serialization.formats import python3_name
 from mortice.serialization.load import StorageReader
 from mortice.serialization.materialize import Materializer
+from mortice.serialization.names import Names
 from mortice.serialization.naming import ours
 from mortice.serialization.reader import Checkpoint, open_frame
 from mortice.serialization.source import Source
@@ -75,7 +76,7 @@ class _Loader:
         # A stand-in for the restricted unpickler: what the rules ask for arguments and errors.
         self._rules = Unpickler(
             b"",
-            rebuild.Names(),
+            Names(),
             None,
             lambda problem, offset, fix: checkpoint.refuse(problem, fix, record="data.pkl"),
             checkpoint.limits,
