@@ -75,6 +75,19 @@ def _apply(a: Array, size: Sequence[int], mode: str, align: bool, scales: Any, b
     return np.ascontiguousarray(a)
 
 
+def _integral(a: Array, size: Sequence[int], mode: str, align: bool, scales: Any) -> Array:
+    """As _apply for uint8: fixed-point weights of 16 bits, columns first, rounded after each pass."""
+    limits = np.iinfo(a.dtype)
+    for i in reversed(range(len(size))):
+        axis = i + 2
+        w = matrix(a.shape[axis], size[i], mode, align, scales[i] or None)
+        bits = next((b for b in range(22) if int(0.5 + w.max() * 2 ** (b + 1)) >= 1 << 15), 22)
+        fixed = np.trunc(w * 2**bits + np.copysign(0.5, w)).astype(np.int64)
+        r = np.moveaxis(np.moveaxis(a.astype(np.int64), axis, -1) @ fixed, -1, axis)
+        a = np.clip((r + (1 << bits >> 1)) >> bits, limits.min, limits.max).astype(a.dtype)
+    return np.ascontiguousarray(a)
+
+
 def _upsample(name: str, mode: str) -> Callable[..., Any]:
     def upsample(self: Any, output_size: Any, *rest: Any) -> Any:
         shape_rule(name)(self, output_size, *rest)
@@ -82,9 +95,7 @@ def _upsample(name: str, mode: str) -> Callable[..., Any]:
         integral = self._a.dtype.kind in "iu"
         a = widen(self._a)
         if integral and not mode.startswith("nearest"):
-            r = _apply(a.astype(np.float32), output_size, mode, align, scales, False)
-            limits = np.iinfo(self._a.dtype)
-            r = np.clip(np.rint(r), limits.min, limits.max).astype(self._a.dtype)
+            r = _integral(a, output_size, mode, align, scales)
         else:
             r = _apply(a, output_size, mode, align, scales, False)
         return wrap(narrow(r, self._a.dtype), self._t)
@@ -101,7 +112,7 @@ def im2col(self: Any, kernel: Any, dilation: Any, padding: Any, stride: Any) -> 
     shape, dtype = shape_rule("im2col")(self, kernel, dilation, padding, stride)
     a = self._a if self._a.ndim == 4 else self._a[None]
     g = Geometry(a.shape[2:], kernel, stride, padding, dilation)
-    columns = unfold(g, g.pad(a)).reshape(-1, a.shape[0], g.positions)
+    columns = unfold(g, g.pad(a)).reshape(a.shape[1] * g.taps, a.shape[0], g.positions)
     return wrap(np.ascontiguousarray(columns.swapaxes(0, 1)).reshape(shape), dtype)
 
 
@@ -112,7 +123,7 @@ def col2im(
     a = widen(self._a)
     a = a if a.ndim == 3 else a[None]
     g = Geometry(output_size, kernel, stride, padding, dilation)
-    columns = np.ascontiguousarray(a.swapaxes(0, 1)).reshape(a.shape[1], -1)
+    columns = np.ascontiguousarray(a.swapaxes(0, 1)).reshape(a.shape[1], a.shape[0] * a.shape[2])
     out = fold(g, columns, a.shape[0], a.shape[1] // g.taps)
     return wrap(narrow(np.ascontiguousarray(out), self._a.dtype).reshape(shape), dtype)
 
@@ -121,7 +132,9 @@ _MODES = {
     "upsample_nearest1d": "nearest",
     "upsample_nearest2d": "nearest",
     "upsample_nearest3d": "nearest",
+    "_upsample_nearest_exact1d": "nearest-exact",
     "_upsample_nearest_exact2d": "nearest-exact",
+    "_upsample_nearest_exact3d": "nearest-exact",
     "upsample_linear1d": "linear",
     "upsample_bilinear2d": "linear",
     "upsample_trilinear3d": "linear",

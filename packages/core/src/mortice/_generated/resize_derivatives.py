@@ -85,6 +85,30 @@ def upsample_nearest3d(next, op):
         return result
     return autograd
 
+def _backward_of__upsample_nearest_exact1d(node, grads):
+    scales, self_shape, = unpack(node)
+    edges = node.edges
+    grad = grads[0]
+    return (nearest_grad(grad, self_shape, (scales,), True),)
+
+def _upsample_nearest_exact1d(next, op):
+    info = Info("UpsampleNearestExact1dBackward0", _backward_of__upsample_nearest_exact1d, op)
+    def autograd(self, output_size, scales):
+        result = next(self, output_size, scales)
+        if not result._t.differentiable:
+            return result
+        edges = (self._g,)
+        node = _new(Node)
+        node.info = info
+        node.edges = edges
+        node.saved = (scales, self._a.shape,)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
+        return result
+    return autograd
+
 def _backward_of__upsample_nearest_exact2d(node, grads):
     scales_h, scales_w, self_shape, = unpack(node)
     edges = node.edges
@@ -102,6 +126,30 @@ def _upsample_nearest_exact2d(next, op):
         node.info = info
         node.edges = edges
         node.saved = (scales_h, scales_w, self._a.shape,)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
+        return result
+    return autograd
+
+def _backward_of__upsample_nearest_exact3d(node, grads):
+    scales_d, scales_h, scales_w, self_shape, = unpack(node)
+    edges = node.edges
+    grad = grads[0]
+    return (nearest_grad(grad, self_shape, (scales_d, scales_h, scales_w), True),)
+
+def _upsample_nearest_exact3d(next, op):
+    info = Info("UpsampleNearestExact3dBackward0", _backward_of__upsample_nearest_exact3d, op)
+    def autograd(self, output_size, scales_d, scales_h, scales_w):
+        result = next(self, output_size, scales_d, scales_h, scales_w)
+        if not result._t.differentiable:
+            return result
+        edges = (self._g,)
+        node = _new(Node)
+        node.info = info
+        node.edges = edges
+        node.saved = (scales_d, scales_h, scales_w, self._a.shape,)
         node.meta = (result._a.shape, result._t)
         node.extra = None if not GLOBAL.recording else notes()
         result._g = node

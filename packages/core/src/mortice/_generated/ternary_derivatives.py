@@ -171,7 +171,7 @@ def where_self(next, op):
         result = next(condition, self, other)
         if not result._t.differentiable:
             return result
-        edges = (self._g, edge(other),)
+        edges = (edge(self), edge(other),)
         if not any(edges):
             return result
         node = _new(Node)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from mortice._base.errors import DTypeError
-from mortice._dispatch.call import is_operand
+from mortice._base.errors import DTypeError, InvalidValue, nearest
+from mortice._dispatch.call import Packet, call, is_operand
 from mortice._dispatch.operator import get
 from mortice._types.promotion import NUMBERS
 
@@ -94,6 +94,28 @@ def norm(
     return get("linalg_vector_norm")(input, p, dims, keepdim, dtype)
 
 
+_CDIST = Packet("cdist")
+_COMPUTE_MODES = {
+    "use_mm_for_euclid_dist_if_necessary": None,
+    "use_mm_for_euclid_dist": 1,
+    "donot_use_mm_for_euclid_dist": 2,
+}
+
+
+def cdist(
+    x1: Any, x2: Any, p: float = 2.0, compute_mode: str | None = "use_mm_for_euclid_dist_if_necessary"
+) -> Any:
+    """Distances (..., P, R) in the p-norm between rows of x1 (..., P, M) and of x2 (..., R, M)."""
+    if isinstance(compute_mode, str):
+        if compute_mode not in _COMPUTE_MODES:
+            raise InvalidValue(
+                f"{compute_mode!r} is not a valid value for compute_mode; it is one of "
+                f"{', '.join(_COMPUTE_MODES)}.{nearest(compute_mode, _COMPUTE_MODES)}"
+            )
+        compute_mode = _COMPUTE_MODES[compute_mode]  # pyright: ignore[reportAssignmentType]
+    return call(_CDIST, (x1, x2), {"p": p, "compute_mode": compute_mode})
+
+
 def _where(self: Any, condition: Any, other: Any) -> Any:
     """``self`` where ``condition`` is true, else ``other``."""
     return _FUNCTIONS["where"](condition, self, other)
@@ -109,7 +131,9 @@ _FUNCTIONS: dict[str, Any] = {}
 
 FUNCTIONS: dict[str, Any] = {
     "norm": norm,
+    "cdist": cdist,
 }
+_CDIST.public = cdist
 
 METHODS: dict[str, Any] = {
     "__rtruediv__": _rtruediv,

@@ -106,16 +106,18 @@ def pad_circular(self: Any, pad: Ints) -> Any:
         n = self._a.shape[dim]
         if before > n or after > n:
             raise ShapeError("Padding value causes wrapping around more than once.")
+        if before < 0 or after < 0:  # what is cropped does not come back on the other side
+            out = call("slice.Tensor", out, dim, max(-before, 0), n - max(-after, 0), 1)
+            n = out._a.shape[dim]
         parts: list[Any] = []
         if before > 0:
             parts.append(call("slice.Tensor", out, dim, n - before, n, 1))
-        first, last = max(-before, 0), n - max(-after, 0)
-        parts.append(call("slice.Tensor", out, dim, first, last, 1))
+        parts.append(out)
         if after > 0:
             parts.append(call("slice.Tensor", out, dim, 0, after, 1))
-        if len(parts) > 1 or before < 0 or after < 0:
+        if len(parts) > 1:
             out = call("cat", tuple(parts), dim)
-    return out
+    return out.clone() if out is self or out._b is not None else out
 
 
 # -- gradients -------------------------------------------------------------------------------------

@@ -211,7 +211,7 @@ class Derivative:
             a = self._argument(name)
             if a.type.is_list:
                 parts.append(f"*edges_of({_safe(name)})")
-            elif a.type.is_optional or (self.op.stanza.numbers and name != "self"):
+            elif a.type.is_optional or (self.op.stanza.numbers and a is not self.arguments[0]):
                 parts.append(f"edge({_safe(name)})")
             else:
                 parts.append(f"{_safe(name)}._g")

@@ -21,7 +21,18 @@ INTERPOLATE_MODES = {
     "bicubic": (2,),
 }
 ALIGNABLE_MODES = ("linear", "bilinear", "trilinear", "bicubic")
-CUBIC_A = -0.75
+_UPSAMPLE = {
+    ("nearest", 1): "upsample_nearest1d",
+    ("nearest", 2): "upsample_nearest2d",
+    ("nearest", 3): "upsample_nearest3d",
+    ("nearest-exact", 1): "_upsample_nearest_exact1d",
+    ("nearest-exact", 2): "_upsample_nearest_exact2d",
+    ("nearest-exact", 3): "_upsample_nearest_exact3d",
+    ("linear", 1): "upsample_linear1d",
+    ("bilinear", 2): "upsample_bilinear2d",
+    ("trilinear", 3): "upsample_trilinear3d",
+    ("bicubic", 2): "upsample_bicubic2d",
+}
 
 
 def pad(
@@ -54,37 +65,7 @@ def pad(
             f"padding mode {mode!r} pads the last 1, 2 or 3 dimensions of an input with 1 or 2 "
             f"more; found {n} and {input.ndim}"
         )
-    x = input
-    for i in range(n):
-        x = _pad_dim(x, x.ndim - 1 - i, pad[2 * i], pad[2 * i + 1], mode)
-    return x
-
-
-def _pad_dim(x: Tensor, dim: int, before: int, after: int, mode: str) -> Tensor:
-    """One dimension at a time: each output position is a copy of one input position."""
-    if before == 0 and after == 0:
-        return x
-    size = x.shape[dim]
-    if mode == "reflect" and max(before, after) >= size:
-        raise ShapeError(
-            f"reflect padding {(before, after)} must be less than the size {size} of dimension "
-            f"{dim}"
-        )
-    if mode == "circular" and max(before, after) > size:
-        raise ShapeError(
-            f"circular padding {(before, after)} must not exceed the size {size} of dimension {dim}"
-        )
-    index = [_source(i, size, mode) for i in range(-before, size + after)]
-    return x.index_select(dim, mortice.tensor(index, dtype=mortice.int64, device=x.device))
-
-
-def _source(i: int, size: int, mode: str) -> int:
-    if mode == "replicate":
-        return min(max(i, 0), size - 1)
-    if mode == "circular":
-        return i % size
-    i = abs(i)
-    return 2 * (size - 1) - i if i >= size else i
+    return op.pad(input, pad, mode)
 
 
 def interpolate(
@@ -111,12 +92,10 @@ def interpolate(
         pools: list[Any] = [pooling.adaptive_avg_pool1d, pooling.adaptive_avg_pool2d]
         pools.append(pooling.adaptive_avg_pool3d)
         return pools[n - 1](input, target)
-    if mode == "nearest" and n == 2 and scales[0] is None:
-        return op.upsample_nearest2d(input, target, None, None)
-    x = input
-    for i in range(n):
-        x = _resize_dim(x, i + 2, target[i], scales[i], mode, bool(align_corners))
-    return x
+    function = getattr(op, _UPSAMPLE[mode, n])
+    if mode.startswith("nearest"):
+        return function(input, target, *scales)
+    return function(input, target, bool(align_corners), *scales)
 
 
 def _check_interpolate(mode: str, n: int, align_corners: bool | None, antialias: bool) -> None:
@@ -153,54 +132,6 @@ def _interpolate_target(
         )
     target = [int(have * factor) for have, factor in zip(input.shape[2:], factors, strict=True)]
     return target, ([None] * n if recompute else [float(factor) for factor in factors])
-
-
-def _resize_dim(
-    x: Tensor, dim: int, target: int, scale: float | None, mode: str, align: bool
-) -> Tensor:
-    """Resize one dimension; all modes are separable, so one after the other is the whole."""
-    size = x.shape[dim]
-    if size == target and scale in (None, 1.0):
-        return x
-    step = size / target if scale is None else 1.0 / scale
-    at = mortice.arange(target, dtype=mortice.float64, device=x.device)
-    if mode.startswith("nearest"):
-        if mode == "nearest-exact":
-            at = at + 0.5
-        index = (at * step).floor().to(mortice.int64).clamp(max=size - 1)
-        return x.index_select(dim, index)
-    if align:
-        where = at * ((size - 1) / (target - 1) if target > 1 else 0.0)
-    else:
-        where = (at + 0.5) * step - 0.5
-    if mode == "bicubic":
-        return _cubic(x, dim, where)
-    where = where.clamp(min=0.0)
-    low = where.floor().to(mortice.int64).clamp(max=size - 1)
-    high = (low + 1).clamp(max=size - 1)
-    weight = _along((where - low).to(x.dtype), x, dim)
-    first = x.index_select(dim, low)
-    return first + (x.index_select(dim, high) - first) * weight
-
-
-def _cubic(x: Tensor, dim: int, where: Tensor) -> Tensor:
-    """Cubic convolution (Keys 1981) with a = -0.75, edges repeated."""
-    base = where.floor()
-    t = where - base
-    total: Any = None
-    for offset in (-1, 0, 1, 2):
-        distance = (t - offset).abs()
-        near = ((CUBIC_A + 2) * distance - (CUBIC_A + 3)) * distance * distance + 1
-        far = CUBIC_A * (((distance - 5) * distance + 8) * distance - 4)
-        weight = mortice.where(distance <= 1, near, far)
-        index = (base.to(mortice.int64) + offset).clamp(0, x.shape[dim] - 1)
-        part = x.index_select(dim, index) * _along(weight.to(x.dtype), x, dim)
-        total = part if total is None else total + part
-    return total
-
-
-def _along(weight: Tensor, x: Tensor, dim: int) -> Tensor:
-    return weight.reshape(-1, *([1] * (x.ndim - 1 - dim)))
 
 
 def upsample(
