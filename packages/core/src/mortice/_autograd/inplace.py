@@ -73,7 +73,9 @@ def rebase(t: Any, node: Node) -> None:
     copied = Node()
     copied.info = _COPY_SLICES
     copied.edges = (base._g, *node.edges)
-    copied.saved = (node, t._a.shape, t.stride(), t.storage_offset())
+    start = base.storage_offset()
+    layout = None if base.is_contiguous() else (tuple(base._a.shape), base.stride())
+    copied.saved = (node, t._a.shape, t.stride(), t.storage_offset() - start, layout)
     copied.meta = (base._a.shape, base._t)
     copied.extra = None
     base._g = copied
@@ -96,26 +98,32 @@ def _views_may_be_stale() -> None:
 
 
 def _copy_slices_backward(node: Node, grads: Any) -> Any:
-    """The base's gradient: the written region goes through the write, the rest straight on."""
+    """The base's gradient: outside the written region it goes straight on, inside through the write.
+
+    The write's own edges lead on from there; what the region held before reaches the base through
+    the history that the view had.
+    """
     if node.saved is None:
         from mortice._autograd.node import freed
 
         raise freed()
-    inner, shape, stride, offset = node.saved
-    grad = grads[0].contiguous()
-    if grad is grads[0]:
-        grad = grad.clone()
-    base_offset = 0
-    region = grad.as_strided(shape, stride, offset + base_offset)
+    inner, shape, stride, offset, layout = node.saved
+    grad = grads[0].contiguous() if layout is None else _laid_out(grads[0], *layout)
+    region = grad.as_strided(shape, stride, offset)
     through = inner.info.backward(inner, [region.clone()])
-    first = through[0]
-    rest = grad.clone()
-    hole = rest.as_strided(shape, stride, offset)
-    if first is None:
-        hole.zero_()
-    else:
-        hole.copy_(first)
-    return (rest if node.edges[0] is not None else None, *through)
+    if node.edges[0] is None:
+        return (None, *through)
+    rest = grad.clone() if layout is None else _laid_out(grad, *layout)
+    rest.as_strided(shape, stride, offset).zero_()
+    return (rest, *through)
+
+
+def _laid_out(grad: Any, shape: Any, stride: Any) -> Any:
+    """A copy of a gradient with the strides that the base has."""
+    from mortice._types.shapes import storage_extent
+
+    flat = grad.new_zeros((storage_extent(shape, stride, 0),))
+    return flat.as_strided(shape, stride, 0).copy_(grad)
 
 
 _COPY_SLICES = Info("CopySlices", _copy_slices_backward, None)

@@ -8,6 +8,7 @@ from mortice._autograd.node import Info, Node
 from mortice._dispatch import keys as K
 from mortice._dispatch.operator import Kernel, Operator
 from mortice._tensor.make import ViewInfo, base_of
+from mortice._types.shapes import storage_extent
 
 
 def refresh(t: Any) -> None:
@@ -32,7 +33,8 @@ def regenerate(t: Any, base: Any, epoch: int) -> None:
     node = Node()
     node.info = _AS_STRIDED
     node.edges = (base._g,)
-    node.saved = (t._a.shape, t.stride(), t.storage_offset(), base._a.shape)
+    offset = t.storage_offset() - base.storage_offset()
+    node.saved = (t._a.shape, t.stride(), offset, tuple(base._a.shape), base.stride())
     node.meta = (t._a.shape, t._t)
     node.extra = None
     t._g = node
@@ -46,8 +48,10 @@ def _as_strided_backward(node: Node, grads: Any) -> Any:
 
     if node.saved is None:
         raise freed()
-    shape, stride, offset, base_shape = node.saved
-    return (as_strided_grad(grads[0], base_shape, shape, stride, offset),)
+    shape, stride, offset, base_shape, base_stride = node.saved
+    extent = storage_extent(base_shape, base_stride, 0)
+    memory = as_strided_grad(grads[0], (extent,), shape, stride, offset)
+    return (memory.as_strided(base_shape, base_stride, 0),)
 
 
 _AS_STRIDED = Info("AsStridedBackward0", _as_strided_backward, None)

@@ -1,0 +1,179 @@
+"""Operators from outside core."""
+
+from __future__ import annotations
+
+import gc
+from typing import Literal, Optional
+
+import mortice
+import pytest
+from mortice import Tensor
+from mortice.library import Library, custom_op, infer_schema, missing, scoped_library
+
+
+def test_definitions_and_kernels_go_with_their_library() -> None:
+    library = Library("lt_life", "DEF")
+    assert library.define("twice(Tensor x) -> Tensor") == "twice"
+    library.impl("twice", lambda x: x * 2, "CompositeExplicitAutograd")
+    handle = mortice.ops.lt_life.twice.default
+    assert handle(mortice.ones(2)).tolist() == [2.0, 2.0]
+    del library
+    gc.collect()
+    with pytest.raises(RuntimeError, match=r"Library made at .*test_library.py:\d+ .*destroyed"):
+        handle(mortice.ones(2))
+    with pytest.raises(AttributeError, match=r"test_library.py:\d+ defined it and has been destroyed"):
+        mortice.ops.lt_life.twice  # noqa: B018
+    with scoped_library("lt_life", "DEF") as again:
+        again.define("twice(Tensor x) -> Tensor")
+
+
+def test_kernels_are_a_stack() -> None:
+    with scoped_library("lt_stack", "DEF") as base:
+        base.define("f(Tensor x) -> Tensor")
+        base.impl("f", lambda x: x + 1, "CPU")
+        x = mortice.zeros(1)
+        with pytest.warns(UserWarning, match="Overriding a previously registered kernel") if _first() else _quiet():
+            with scoped_library("lt_stack", "IMPL") as later:
+                later.impl("f", lambda x: x + 10, "CPU")
+                assert mortice.ops.lt_stack.f(x).item() == 10.0
+        assert mortice.ops.lt_stack.f(x).item() == 1.0
+
+
+def _first() -> bool:
+    from mortice._library import registration
+
+    return not registration._warned_override[0]
+
+
+def _quiet():
+    import contextlib
+
+    return contextlib.nullcontext()
+
+
+@pytest.mark.parametrize("order", [("implicit", "explicit"), ("explicit", "implicit")])
+def test_the_explicit_composite_wins_whatever_the_order(order: tuple[str, str]) -> None:
+    kernels = {
+        "implicit": ("CompositeImplicitAutograd", lambda x: x + 1),
+        "explicit": ("CompositeExplicitAutograd", lambda x: x + 2),
+    }
+    with scoped_library("lt_order", "DEF") as library:
+        library.define("f(Tensor x) -> Tensor")
+        for name in order:
+            key, kernel = kernels[name]
+            library.impl("f", kernel, key)
+        assert mortice.ops.lt_order.f(mortice.zeros(1)).item() == 2.0
+
+
+@pytest.mark.parametrize(
+    ("make", "complaint"),
+    [
+        (lambda: Library("x", "FOO"), "Unsupported kind: FOO"),
+        (lambda: Library("prim", "DEF"), "prim is a reserved namespace"),
+        (lambda: Library("aten", "DEF"), "Only a single Library"),
+        (lambda: Library("x", "IMPL", "CUP"), "could not parse dispatch key"),
+        (lambda: Library("x", "IMPL").define("f(Tensor x) -> Tensor"), "Cannot define an operator"),
+        (lambda: Library("x", "FRAGMENT").define("y::f(Tensor x) -> Tensor"), "does not match namespace"),
+        (lambda: Library("x", "FRAGMENT").impl("f", 3), "required to be a callable"),
+        (lambda: custom_op("a.b", mutates_args=())(lambda x: x), "Did you mean 'a::b'"),
+    ],
+)
+def test_what_is_refused_says_why(make: object, complaint: str) -> None:
+    with pytest.raises((RuntimeError, ValueError, TypeError), match=complaint):
+        make()  # type: ignore[operator]
+
+
+def test_custom_op_with_fake_and_gradient() -> None:
+    @custom_op("lt_custom::scale", mutates_args=())
+    def scale(x: Tensor, factor: float = 2.0) -> Tensor:
+        return x.clone() * factor
+
+    @scale.register_fake
+    def _(x, factor=2.0):
+        return mortice.empty_like(x)
+
+    def setup(ctx, inputs, output):
+        ctx.factor = inputs[1]
+
+    scale.register_autograd(lambda ctx, grad: (grad * ctx.factor, None), setup_context=setup)
+    x = mortice.ones(3, requires_grad=True)
+    scale(x, 5.0).sum().backward()
+    assert x.grad is not None and x.grad.tolist() == [5.0] * 3
+    assert scale(mortice.empty(2, device="meta")).shape == (2,)
+    assert "lt_custom::scale" not in missing("fake")
+
+
+@pytest.mark.parametrize(
+    ("returned", "found"), [(1, "one Tensor"), (3, "returned 3"), (None, "None")]
+)
+def test_a_wrong_number_of_outputs_is_an_error_that_counts(returned: object, found: str) -> None:
+    with scoped_library("lt_count", "DEF") as library:
+        library.define("two(Tensor x) -> (Tensor, Tensor)")
+        results = {1: lambda x: x + 1, 3: lambda x: (x + 1, x + 2, x + 3), None: lambda x: None}
+        library.impl("two", results[returned], "CPU")  # type: ignore[index]
+        with pytest.raises(RuntimeError, match=f"lt_count::two: expected 2 outputs.*{found}"):
+            mortice.ops.lt_count.two(mortice.ones(1))
+
+
+def test_outputs_that_alias_inputs_are_refused() -> None:
+    @custom_op("lt_alias::same", mutates_args=())
+    def same(x: Tensor) -> Tensor:
+        return x
+
+    with pytest.raises(RuntimeError, match="must not also be an input"):
+        same(mortice.ones(2))
+
+
+def test_literals_are_checked_strings() -> None:
+    @custom_op("lt_literal::reduce", mutates_args=())
+    def reduce(x: Tensor, how: Literal["mean", "sum"] = "mean") -> Tensor:
+        return x.mean() if how == "mean" else x.sum()
+
+    assert reduce(mortice.ones(4), "sum").item() == 4.0
+    with pytest.raises(ValueError, match="must be one of .*'mean', 'sum'.*Did you mean 'mean'"):
+        reduce(mortice.ones(4), "maen")
+
+
+def test_optional_mutable_arguments_may_be_none() -> None:
+    @custom_op("lt_opt::inc", mutates_args=("x", "y"))
+    def inc(x: Tensor, y: Optional[Tensor]) -> None:
+        x.add_(1)
+
+    x = mortice.zeros(2)
+    inc(x, None)
+    assert x.tolist() == [1.0, 1.0] and x._version > 0
+
+
+def test_a_fake_or_setup_that_does_not_fit_is_refused_at_registration() -> None:
+    @custom_op("lt_fit::f", mutates_args=())
+    def f(x: Tensor) -> Tensor:
+        return x.clone()
+
+    with pytest.raises(RuntimeError, match="does not fit the operator's schema"):
+        f.register_fake(lambda a, b, c: a)
+    with pytest.raises(RuntimeError, match="called with the keywords ctx, inputs, output"):
+        f.register_autograd(lambda ctx, g: g, setup_context=lambda c, i, o: None)
+
+
+def test_schemas_are_inferred_from_annotations() -> None:
+    def f(x: Tensor, n: int, s: str = "a", *, y: Optional[Tensor] = None) -> tuple[Tensor, int]:
+        raise NotImplementedError
+
+    assert infer_schema(f, mutates_args=()) == (
+        "(Tensor x, SymInt n, str s='a', *, Tensor? y=None) -> (Tensor, SymInt)"
+    )
+
+    def bare(x) -> Tensor:
+        raise NotImplementedError
+
+    with pytest.raises(ValueError, match="Parameter x must have a type annotation"):
+        infer_schema(bare, mutates_args=())
+
+
+def test_an_operator_may_be_declared_not_differentiable() -> None:
+    @custom_op("lt_nograd::f", mutates_args=())
+    def f(x: Tensor) -> Tensor:
+        return x.clone()
+
+    f.register_autograd(None)
+    assert not f(mortice.ones(2, requires_grad=True)).requires_grad
