@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
@@ -91,6 +92,21 @@ def test_a_flipped_payload_byte_is_found_wherever_data_is_verified() -> None:
     # Mapped data is not read to be checked, unless asked; and a user may want what is left.
     assert list(serialization.load(path, mmap=True).shape) == [2, 3]
     assert list(serialization.load(path, verify=False).shape) == [2, 3]
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_nothing_of_a_hostile_file_runs(name: str, tmp_path: Path, monkeypatch: Any) -> None:
+    # The payloads make a file where they run.
+    monkeypatch.chdir(tmp_path)
+    for read in (
+        serialization.load,
+        serialization.inspect,
+        serialization.get_unsafe_globals_in_checkpoint,
+    ):
+        with contextlib.suppress(CheckpointError):
+            read(FIXTURES / name)
+    assert list(tmp_path.iterdir()) == []
+    assert not EXPECTED[name].get("pwned")
 
 
 def test_every_fixture_is_covered() -> None:
