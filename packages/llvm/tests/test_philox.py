@@ -49,6 +49,25 @@ def test_words_bit_for_bit(level, call, n, seed, offset):
     assert (double[n:] == 9).all()
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("n", [1, 2, 129, 50_000])
+def test_normal_numbers_follow_from_uniform_ones(level, call, dtype, n):
+    short = {"float32": "f32", "float64": "f64"}[dtype]
+    u = np.empty(n + n % 2, dtype)
+    z = np.full(n + 1, 9, dtype)
+    call(kernels.philox(short), u, u.size, 7, 3)
+    call(kernels.philox(f"normal_{short}"), z, n, 7, 3)
+    radius = np.sqrt(-2 * np.log(1 - u[0::2]))
+    angle = u[1::2] * u.dtype.type(2 * np.pi)
+    want = np.stack([radius * np.cos(angle), radius * np.sin(angle)], 1).ravel()[:n]
+    tight = 1e-5 if dtype == "float32" else 1e-13
+    assert np.allclose(z[:n], want, rtol=tight, atol=tight)
+    assert z[n] == 9
+    if n > 10_000:
+        assert abs(z[:n].mean()) < 0.02
+        assert abs(z[:n].std() - 1) < 0.02
+
+
 def test_parts_for_threads_join_seamlessly(level, call):
     n = 100_001
     raw = np.empty(n, np.uint32)
@@ -62,5 +81,5 @@ def test_parts_for_threads_join_seamlessly(level, call):
 
 
 def test_other_kinds_are_refused():
-    with pytest.raises(UnknownKernel, match="u32, f32, f64"):
+    with pytest.raises(UnknownKernel, match="u32, f32, f64, normal_f32"):
         kernels.philox("int8")

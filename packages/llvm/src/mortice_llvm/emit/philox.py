@@ -6,18 +6,25 @@ these a 64-bit number, low word first. What is stored:
 - ``u32``: word i.
 - ``f32``: the upper 24 bits of word i, as a number in [0, 1).
 - ``f64``: the upper 53 bits of (word 2i, word 2i + 1), low word first, as a number in [0, 1).
+- ``normal_f32``, ``normal_f64``: of the uniform numbers u(2k) and u(2k + 1), by Box and Muller,
+  sqrt(-2 log(1 - u(2k))) times the cosine (even elements) or sine (odd) of 2 pi u(2k + 1).
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+
 from ..target import Target
+from .explog import log
 from .kernel import CHUNK, GRAIN, PARALLEL_FOR, attributes
 from .lanes import Lanes, Text
+from .trig import cos, sin
 
 MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 KEY_STEPS = (0x9E3779B9, 0xBB67AE85)
 ROUNDS = 10
-KINDS = ("u32", "f32", "f64")
+KINDS = ("u32", "f32", "f64", "normal_f32", "normal_f64")
 
 
 def emit_fill(kind: str, name: str, target: Target) -> str:
@@ -49,8 +56,9 @@ shared:
 def _emit_range(kind: str, name: str, t: Text) -> None:
     """Elements lo to hi; lo is a multiple of CHUNK, so of a whole vector of blocks."""
     counters = t.target.width // 2
-    per_vector = counters * 4 // (2 if kind == "f64" else 1)
-    size = 8 if kind == "f64" else 4
+    double = kind.endswith("f64")
+    per_vector = counters * 4 // (2 if double else 1)
+    size = 8 if double else 4
     t.lines.append(f"define internal void @{name}_range(ptr %args, i64 %lo, i64 %hi) #0 {{")
     t.label("entry")
     t.do(f"%rest = alloca [{per_vector * size} x i8], align 64")
@@ -62,9 +70,11 @@ def _emit_range(kind: str, name: str, t: Text) -> None:
     t.do("%some = icmp slt i64 %lo, %hi")
     t.do("br i1 %some, label %loop, label %done")
     t.label("loop")
-    t.do("%i = phi i64 [%lo, %entry], [%next, %whole]")
-    block = t.value(f"lshr i64 %i, {1 if kind == 'f64' else 2}")
-    value, vector = _stored(kind, t, _words(t, counters, block, seed, offset), counters)
+    phi = t.later()
+    phi.append("  %i = phi i64 [%lo, %entry], [%next, %whole]")
+    block = t.value(f"lshr i64 %i, {1 if double else 2}")
+    words = [(w, Lanes(t, "u32", counters)) for w in _words(t, counters, block, seed, offset)]
+    value, vector = _interleaved(_KINDS[kind](words))
     place = t.value(f"getelementptr i8, ptr %out, i64 {t.value(f'mul i64 %i, {size}')}")
     t.do(f"%next = add i64 %i, {per_vector}")
     t.do("%fits = icmp sle i64 %next, %hi")
@@ -122,22 +132,58 @@ def _words(t: Text, counters: int, block: str, seed: str, offset: str) -> list[s
     return c
 
 
-def _stored(kind: str, t: Text, c: list[str], counters: int) -> tuple[str, str]:
+# Columns: what a block gives, one vector per element of the block, all of the same lanes.
+Columns = list[tuple[str, Lanes]]
+
+
+def _interleaved(columns: Columns) -> tuple[str, str]:
     """The values in memory order, and their vector type."""
-    all_words = Lanes(t, "u32", 4 * counters)
-    joined = all_words.joined(c)
-    order = ", ".join(f"i32 {k % 4 * counters + k // 4}" for k in range(4 * counters))
-    words = t.value(
-        f"shufflevector {all_words.type} {joined}, {all_words.type} poison, "
-        f"<{4 * counters} x i32> <{order}>"
-    )
-    if kind == "u32":
-        return words, all_words.type
-    if kind == "f32":
-        floats = all_words.like("f32")
-        top = all_words.op("lshr", words, all_words.c(8))
-        # 24 bits fit the signed conversion, which every level has as one instruction.
-        return floats.mul(all_words.convert("sitofp", top, floats), floats.c(2.0**-24)), floats.type
-    pairs, doubles = Lanes(t, "u64", 2 * counters), Lanes(t, "f64", 2 * counters)
-    top = pairs.op("lshr", all_words.convert("bitcast", words, pairs), pairs.c(11))
-    return doubles.mul(pairs.convert("uitofp", top, doubles), doubles.c(2.0**-53)), doubles.type
+    lanes, count = columns[0][1], len(columns)
+    whole = Lanes(lanes.text, lanes.dtype.name, count * lanes.width)
+    joined = whole.joined([c for c, _ in columns])
+    order = ", ".join(f"i32 {k % count * lanes.width + k // count}" for k in range(whole.width))
+    return lanes.text.value(
+        f"shufflevector {whole.type} {joined}, {whole.type} poison, <{whole.width} x i32> <{order}>"
+    ), whole.type
+
+
+def _uniform32(words: Columns) -> Columns:
+    """The upper 24 bits; they fit the signed conversion, one instruction on every level."""
+    out: Columns = []
+    for word, v in words:
+        floats = v.like("f32")
+        top = v.convert("sitofp", v.op("lshr", word, v.c(8)), floats)
+        out.append((floats.mul(top, floats.c(2.0**-24)), floats))
+    return out
+
+
+def _uniform64(words: Columns) -> Columns:
+    """The upper 53 bits of pairs of words."""
+    out: Columns = []
+    for (low, v), (high, _) in zip(words[::2], words[1::2], strict=True):
+        longs, doubles = v.like("u64"), v.like("f64")
+        pair = longs.op("shl", v.convert("zext", high, longs), longs.c(32))
+        pair = longs.op("or", pair, v.convert("zext", low, longs))
+        top = longs.convert("uitofp", longs.op("lshr", pair, longs.c(11)), doubles)
+        out.append((doubles.mul(top, doubles.c(2.0**-53)), doubles))
+    return out
+
+
+def _normal(uniform: Columns) -> Columns:
+    """Box and Muller's transform of pairs of uniform numbers."""
+    out: Columns = []
+    for (u, v), (w, _) in zip(uniform[::2], uniform[1::2], strict=True):
+        logarithm = log(v, v.sub(v.c(1.0), u))
+        radius = v.call("sqrt", v.mul(logarithm, v.c(-2.0)))
+        angle = v.mul(w, v.c(2.0 * math.pi))
+        out += [(v.mul(radius, fn(v, angle)), v) for fn in (cos, sin)]
+    return out
+
+
+_KINDS: dict[str, Callable[[Columns], Columns]] = {
+    "u32": lambda words: words,
+    "f32": _uniform32,
+    "f64": _uniform64,
+    "normal_f32": lambda words: _normal(_uniform32(words)),
+    "normal_f64": lambda words: _normal(_uniform64(words)),
+}

@@ -117,7 +117,8 @@ def custom(kernel: Kernel) -> Call:
 def philox(kind: str) -> Call:
     """Random numbers from Philox-4x32-10: ``fn(out, n, seed, offset)``.
 
-    ``kind``: ``u32`` raw words, ``f32`` or ``f64`` uniform in [0, 1). seed and offset are taken
+    ``kind``: ``u32`` raw words; ``f32`` or ``f64`` uniform in [0, 1); ``normal_f32`` or
+    ``normal_f64`` standard normal. seed and offset are taken
     modulo 2**64; ``mortice_llvm.emit.philox`` says which word goes where.
     """
     found = _ready.get(("philox", kind))
@@ -127,8 +128,8 @@ def philox(kind: str) -> Call:
 
 
 def _load_philox(kind: str) -> Call:
-    known = ["u32", "f32", "f64"]
-    kind = short(kind)
+    known = ["u32", "f32", "f64", "normal_f32", "normal_f64"]
+    kind = kind if kind in known else short(kind)
     if kind not in known:
         raise UnknownKernel(f"philox makes {', '.join(known)}, found {kind!r}")
     symbol = f"philox_{kind}"
