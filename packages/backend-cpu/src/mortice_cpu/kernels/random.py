@@ -82,8 +82,14 @@ class Draw:
 
     def normal(self, n: int, dtype: Any) -> Array:
         """Standard normal, float64 or float32."""
-        double = dtype.name == "float64"
-        u = self.fill("f64" if double else "f32", n + (n & 1))
+        kind = "f64" if dtype.name == "float64" else "f32"
+        native = _fills()
+        if native:
+            out = np.empty(n, _DTYPES[kind])
+            place = out.__array_interface__["data"][0]
+            native(f"normal_{kind}")(place, n, *self.generator.take())
+            return out
+        u = self.fill(kind, n + (n & 1))
         one = u.dtype.type(1)
         radius = np.sqrt(-2 * np.log(one - u[0::2]))
         angle = u[1::2] * u.dtype.type(2 * np.pi)
