@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import pkgutil
 import sys
 import types
 import warnings
@@ -11,6 +12,7 @@ from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from builder import call, checkpoint, group, tensor, text, whole
 
@@ -37,6 +39,8 @@ class Sub(mortice.Tensor): pass
 class Hidden: pass
 def make(*args): return Hidden()
 def fail(*args): raise RuntimeError("no")
+def told() -> Hidden: return Hidden()
+def quoted() -> "Hidden": return Hidden()
 class Deep:
     class Inner: pass
 """,
@@ -128,6 +132,24 @@ def test_a_class_that_appears_only_at_build() -> None:
     serialization.add_safe_globals([shop.Hidden])
     assert serialization.get_unsafe_globals_in_checkpoint(checkpoint(body)) == []
     assert serialization.load(checkpoint(body)).x == 1
+
+
+def test_numpy_scalars_name_the_class_of_their_dtype() -> None:
+    buffer = io.BytesIO()
+    serialization.save({"best": np.float64(0.5), "steps": np.int32(7)}, buffer)
+    buffer.seek(0)
+    names = serialization.get_unsafe_globals_in_checkpoint(buffer)
+    assert names[1:] == ["numpy.dtype", "numpy.dtypes.Float64DType", "numpy.dtypes.Int32DType"]
+    serialization.add_safe_globals([(pkgutil.resolve_name(name), name) for name in names])
+    assert serialization.get_unsafe_globals_in_checkpoint(buffer) == []
+    assert serialization.load(buffer) == {"best": 0.5, "steps": 7}
+
+
+def test_a_function_that_says_what_it_returns() -> None:
+    for name in ("told", "quoted"):
+        body = call(f"shop {name}") + attributes(x=whole(1)) + b"b"
+        found = serialization.get_unsafe_globals_in_checkpoint(checkpoint(body))
+        assert found == [f"shop.{name}", "shop.Hidden"]
 
 
 def test_unsafe_globals_beside_safe_ones() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import sys
+from types import FunctionType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,6 +31,9 @@ from mortice.serialization.specs import (
     TensorSpec,
     TypedSpec,
 )
+
+# How numpy names a dtype without fields.
+_DTYPE = re.compile(r"[<>|=]?[?bBhHiIlLqQefdgFDGSUVmM]\d{0,4}\Z")
 
 
 class Row(NamedTuple):
@@ -206,27 +212,54 @@ def unsafe_globals(source: Source) -> list[str]:
     checkpoint = open_checkpoint(source, bounds.current(), names=names)
     found = list(names.unsafe)
     for name in _classes_at_build(checkpoint):
-        if name not in found:
+        if name not in found and name not in safe.targets():
             found.append(name)
     return found
 
 
 def _classes_at_build(checkpoint: Checkpoint) -> list[str]:
-    """Classes that the file names nowhere: of what a safe function makes and the file then fills.
+    """Classes that the file names nowhere: of what a function makes and the file then fills.
 
-    Such a function is called, as loading would; tensors among its arguments are empty.
+    A function marked safe is called, as loading would; tensors among its arguments are empty. Of
+    others the class is told where that takes no call.
     """
     from mortice.serialization.tensors import TensorFactory, meta_storage
 
-    calls = [call for call in checkpoint.calls if call.states]
-    if not any(call.func.target is not UNSET for call in calls):
-        return []
-    finder = _ClassFinder(
-        checkpoint, TensorFactory(lambda buffer, ref: meta_storage(ref.nbytes)), _no_data
-    )
-    with checkpoint.bounded_recursion():
-        finder.run()
-    return finder.found
+    filled = [call for call in checkpoint.calls if call.states]
+    found = [name for name in map(_told_class, filled) if name]
+    if any(call.func.target is not UNSET for call in filled):
+        finder = _ClassFinder(
+            checkpoint, TensorFactory(lambda buffer, ref: meta_storage(ref.nbytes)), _no_data
+        )
+        with checkpoint.bounded_recursion():
+            finder.run()
+        found += finder.found
+    return found
+
+
+def _told_class(call: Call) -> str:
+    """The class of what a function that is not safe yet will make, or nothing.
+
+    numpy.dtype makes an object of another class for each dtype; a function of a module that is
+    imported already may say in its annotation what it returns.
+    """
+    if call.func.target is not UNSET:
+        return ""
+    first = call.args[0] if call.args else None
+    if call.func.name == "numpy.dtype" and isinstance(first, str) and _DTYPE.match(first):
+        return _full_name(type(np.dtype(first)))
+    module, _, name = call.func.name.rpartition(".")
+    function = getattr(sys.modules.get(module), name, None)
+    if not isinstance(function, FunctionType):
+        return ""
+    returns = function.__annotations__.get("return")
+    if isinstance(returns, str):
+        returns = function.__globals__.get(returns.strip("'\""))
+    return _full_name(returns) if isinstance(returns, type) else ""
+
+
+def _full_name(cls: type) -> str:
+    return f"{cls.__module__}.{cls.__qualname__}"
 
 
 def _no_data(ref: StorageRef) -> np.ndarray[Any, Any] | None:
@@ -250,7 +283,7 @@ class _ClassFinder(Materializer):
             return
         cls = type(call.value)
         if cls is not call.func.target and not safe.is_safe_type(cls):
-            self.found.append(f"{cls.__module__}.{cls.__qualname__}")
+            self.found.append(_full_name(cls))
             return
         if self._known(state):
             super()._build(call, state)
