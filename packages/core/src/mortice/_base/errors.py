@@ -42,6 +42,10 @@ class InvalidValue(MorticeError, ValueError):
     """A value is outside what the function accepts."""
 
 
+class RangeError(MorticeError, RuntimeError):
+    """As InvalidValue, where PyTorch raises RuntimeError: an option outside what is accepted."""
+
+
 class InvalidState(MorticeError, RuntimeError):
     """The call is not possible in the present state; PyTorch raises RuntimeError there."""
 

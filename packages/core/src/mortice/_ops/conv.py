@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from mortice._base.errors import DTypeError, InvalidValue, ShapeError
+from mortice._base.errors import DTypeError, RangeError, ShapeError
 from mortice._dispatch.state import THREAD
 from mortice._ops.formulas import call, conj
 
@@ -80,7 +80,7 @@ def _check(x: Any, w: Any, bias: Any, transposed: bool, groups: int, n: int) -> 
         )
     expected = w[0] if transposed else w[1] * groups
     if groups <= 0:
-        raise ShapeError(f"convolution: groups must be positive, got {groups}")
+        raise RangeError(f"convolution: groups must be positive, got {groups}")
     if x[1] != expected:
         raise ShapeError(
             f"Given groups={groups}, weight of size {list(w)}, expected input{list(x)} to have "
@@ -144,9 +144,15 @@ def _named_padding(x: Any, weight: Any, padding: str, s: Ints, d: Ints, n: int) 
     if padding == "valid":
         return x, (0,) * n
     if padding != "same":
-        raise InvalidValue(f"Invalid padding string: {padding!r}; it is 'valid' or 'same'")
+        raise RangeError(f"Invalid padding string: {padding!r}; it is 'valid' or 'same'")
     if any(v != 1 for v in s):
-        raise InvalidValue("padding='same' is not supported for strided convolutions")
+        raise RangeError("padding='same' is not supported for strided convolutions")
+    if len(x._a.shape) != n + 2 or len(weight._a.shape) != n + 2:
+        raise ShapeError(
+            f"Expected {n + 1}D (unbatched) or {n + 2}D (batched) input to conv{n}d and "
+            f"{n + 2}-dimensional weight, but got input of size {list(x.shape)} and weight of size "
+            f"{list(weight.shape)}"
+        )
     total = [d[i] * (weight._a.shape[i + 2] - 1) for i in range(n)]
     if all(t % 2 == 0 for t in total):
         return x, tuple(t // 2 for t in total)
@@ -215,9 +221,13 @@ def _input_grad(
 ) -> Any:  # fmt: skip
     n = len(stride)
     if transposed:
-        return call(
+        out = call(
             "convolution", grad, weight, None, stride, padding, dilation, False, (0,) * n, groups
         )
+        for i in range(n):  # output_padding beyond the stride adds places that no input reaches
+            if out._a.shape[i + 2] != input._a.shape[i + 2]:
+                out = call("slice.Tensor", out, i + 2, 0, input._a.shape[i + 2], 1)
+        return out
     extra = tuple(
         input._a.shape[i + 2]
         - transposed_size(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from mortice._base.errors import ShapeError
+from mortice._base.errors import RangeError, ShapeError
 from mortice._ops.formulas import call
 from mortice._types import dtypes
 from mortice._types.shapes import numel
@@ -41,7 +41,7 @@ def _windowed(
     p, d = spread(padding, n), spread(dilation, n)
     for what, values in (("kernel_size", k), ("stride", s), ("dilation", d)):
         if any(v <= 0 for v in values):
-            raise ShapeError(f"{name}: {what} should be greater than zero, but got {list(values)}")
+            raise RangeError(f"{name}: {what} should be greater than zero, but got {list(values)}")
     for i in range(n):
         if p[i] < 0 or p[i] > ((k[i] - 1) * d[i] + 1) // 2:
             raise ShapeError(
@@ -81,7 +81,7 @@ def _avg_pool(n: int) -> Any:
         self: Any, kernel: Ints, stride: Ints, padding: Ints, ceil: bool, include: bool, divisor: Any
     ) -> Any:
         if divisor == 0:
-            raise ShapeError("divisor must be not zero")
+            raise RangeError("divisor must be not zero")
         name = f"avg_pool{n}d"
         return _windowed(self, name, n, kernel, stride, padding, (1,), ceil), self._t
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import mortice
 from mortice import Tensor
-from mortice.errors import InvalidValue, ShapeError
+from mortice.errors import InvalidValue, RangeError, ShapeError
 from mortice_nn import operators as op
 
 
@@ -81,7 +81,7 @@ def rrelu(
 ) -> Tensor:
     """leaky_relu whose slope is drawn from U(lower, upper) in training, their mean otherwise."""
     if lower > upper:
-        raise ShapeError(
+        raise RangeError(
             f"rrelu: lower bound should be less than or equal to the upper bound, found {lower} "
             f"and {upper}"
         )
@@ -102,6 +102,9 @@ def gelu(input: Tensor, approximate: str = "none", *, out: Tensor | None = None)
 
 def silu(input: Tensor, inplace: bool = False) -> Tensor:
     """x * sigmoid(x)."""
+    if input.is_complex():
+        result = input / (1 + (-input).exp())
+        return input.copy_(result) if inplace else result
     return _apply("silu", input, inplace=inplace)
 
 

@@ -46,10 +46,26 @@ def ctc(
     losses = [
         _sample_loss(stacked[i, in_lengths[i] - 1], out_lengths[i], in_lengths[i]) for i in range(n)
     ]
+    total = _softmax_part(logp, in_lengths)
+    losses = [loss + total[i] for i, loss in enumerate(losses)]
     lengths = mortice.tensor(out_lengths, dtype=mortice.int64, device=logp.device)
     if not batched:
         return losses[0], lengths[0]
     return mortice.stack(losses), lengths
+
+
+def _softmax_part(logp: Tensor, lengths: list[int]) -> Tensor:
+    """Zeros (N,) whose gradient is exp(logp) within each sample's length.
+
+    The usual CTC gradient, which PyTorch gives, is that for the logits before a log_softmax: it has
+    this term beside the derivative proper, and the log_softmax's own backward cancels it.
+    """
+    steps, n, _ = logp.shape
+    within = mortice.arange(steps, device=logp.device).unsqueeze(1) < mortice.tensor(
+        lengths, device=logp.device
+    )
+    part = (logp.exp() * within.unsqueeze(-1).to(logp.dtype)).sum(-1).sum(0)
+    return part - part.detach()
 
 
 def _sample_loss(alpha: Tensor, length: int, steps: int) -> Tensor:
@@ -61,7 +77,7 @@ def _sample_loss(alpha: Tensor, length: int, steps: int) -> Tensor:
         end = high + ((end - high).exp() + (other - high).exp()).log()
     loss = -end
     # Nothing but LOG_ZERO can be this large: no alignment exists.
-    return mortice.where(loss > 1e20, loss * float("inf"), loss)
+    return mortice.where(loss > 1e20, mortice.full_like(loss, float("inf")), loss)
 
 
 def _logaddexp3(a: Tensor, b: Tensor, c: Tensor) -> Tensor:

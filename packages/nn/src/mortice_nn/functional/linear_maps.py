@@ -32,11 +32,7 @@ def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None
             f"bilinear with weight {tuple(weight.shape)} expects last dimensions {in1} and {in2}, "
             f"found {input1.shape[-1]} and {input2.shape[-1]}"
         )
-    first = input1.reshape(-1, in1)
-    second = input2.reshape(-1, 1, in2)
-    partial = first.matmul(weight.permute(1, 0, 2).reshape(in1, out * in2)).reshape(-1, out, in2)
-    result = (partial * second).sum(-1).reshape(*input1.shape[:-1], out)
-    return result if bias is None else result + bias
+    return op.bilinear(input1, input2, weight, bias)
 
 
 def embedding(
@@ -161,15 +157,7 @@ def _renormalize_rows(weight: Tensor, input: Tensor, max_norm: float, norm_type:
 
 def p_norm(x: Tensor, p: float, dim: int, keepdim: bool = False) -> Tensor:
     """||x||_p along ``dim``."""
-    if p == 2:
-        return (x * x).sum(dim, keepdim=keepdim).sqrt()
-    if p == 1:
-        return x.abs().sum(dim, keepdim=keepdim)
-    if p == float("inf"):
-        return x.abs().amax(dim, keepdim=keepdim)
-    if p == 0:
-        return (x != 0).to(x.dtype).sum(dim, keepdim=keepdim)
-    return x.abs().pow(p).sum(dim, keepdim=keepdim).pow(1.0 / p)
+    return op.linalg_vector_norm(x, p, [dim], keepdim)
 
 
 def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:

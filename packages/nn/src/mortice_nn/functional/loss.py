@@ -7,7 +7,7 @@ from typing import Any
 
 import mortice
 from mortice import Tensor
-from mortice.errors import InvalidValue, ShapeError
+from mortice.errors import InvalidValue, RangeError, ShapeError
 from mortice_nn import operators as op
 from mortice_nn.functional.linear_maps import pairwise_distance
 
@@ -170,7 +170,7 @@ def huber_loss(
 ) -> Tensor:
     """d^2 / 2 where d = |input - target| <= delta, else delta (d - delta / 2)."""
     if delta <= 0:
-        raise InvalidValue(f"huber_loss does not support non-positive values for delta: {delta}")
+        raise RangeError(f"huber_loss does not support non-positive values for delta: {delta}")
     input, target = _same_shape("huber_loss", input, target)
     distance = (input - target).abs()
     loss = mortice.where(

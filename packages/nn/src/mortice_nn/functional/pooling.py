@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import mortice
-from mortice.errors import ShapeError
+from mortice.errors import InvalidValue, ShapeError
 from mortice_nn import operators as op
 
 if TYPE_CHECKING:
@@ -33,6 +33,14 @@ def tuple_of(size: Any, n: int, what: str) -> list[int]:
 def _is_unset(stride: Size | None) -> bool:
     """Whether the stride is left to be the kernel's size: None, or an empty sequence as in ATen."""
     return stride is None or (not isinstance(stride, int) and len(stride) == 0)
+
+
+def _check_adaptive(name: str, input: Tensor, n: int) -> None:
+    if input.ndim < n + 1:
+        raise InvalidValue(
+            f"{name}: the input should have at least {n + 1} dimensions, found {tuple(input.shape)}"
+        )
+    _check_dims(name, input, n)
 
 
 def _check_dims(name: str, input: Tensor, n: int) -> None:
@@ -231,25 +239,29 @@ def _target(output_size: Any, shape: Sequence[int], n: int) -> list[int]:
     )
     if len(sizes) != n:
         raise ShapeError(f"output_size must be one number or {n}, found {tuple(sizes)}")
+    if any(size is not None and size < 0 for size in sizes):
+        raise ShapeError(
+            f"elements of output_size must be greater than or equal to 0, found {tuple(sizes)}"
+        )
     return [have if want is None else want for want, have in zip(sizes, shape[-n:], strict=True)]
 
 
 def adaptive_avg_pool1d(input: Tensor, output_size: Size) -> Tensor:
     """Mean of ``output_size`` windows that cover (N, C, L)."""
-    _check_dims("adaptive_avg_pool1d", input, 1)
+    _check_adaptive("adaptive_avg_pool1d", input, 1)
     (size,) = _target(output_size, input.shape, 1)
     return op.adaptive_avg_pool2d(input.unsqueeze(-2), [1, size]).squeeze(-2)
 
 
 def adaptive_avg_pool2d(input: Tensor, output_size: Any) -> Tensor:
     """Mean of windows that cover (N, C, H, W); None in ``output_size`` keeps that size."""
-    _check_dims("adaptive_avg_pool2d", input, 2)
+    _check_adaptive("adaptive_avg_pool2d", input, 2)
     return op.adaptive_avg_pool2d(input, _target(output_size, input.shape, 2))
 
 
 def adaptive_avg_pool3d(input: Tensor, output_size: Any) -> Tensor:
     """Mean of windows that cover (N, C, D, H, W)."""
-    _check_dims("adaptive_avg_pool3d", input, 3)
+    _check_adaptive("adaptive_avg_pool3d", input, 3)
     x = input
     for dim, size in zip((-3, -2, -1), _target(output_size, input.shape, 3), strict=True):
         x = _adaptive_mean(x, dim, size)
@@ -268,7 +280,7 @@ def _adaptive_mean(x: Tensor, dim: int, count: int) -> Tensor:
 
 
 def _adaptive_max(name: str, n: int, input: Tensor, output_size: Any, return_indices: bool) -> Any:
-    _check_dims(name, input, n)
+    _check_adaptive(name, input, n)
     target = _target(output_size, input.shape, n)
     space = input.shape[-n:]
     number = mortice.arange(_product(space), device=input.device).reshape(space)
