@@ -19,6 +19,7 @@ from mortice._autograd.grad_mode import (
 )
 from mortice._ops import arithmetic_functions as _arithmetic
 from mortice._ops import factory_functions as _factory_functions
+from mortice._ops import linalg_functions as _linalg_functions
 from mortice._ops import shape_functions as _shape_functions
 from mortice._ops import view_functions as _view_functions
 from mortice._plugins.modules import install as _install_finder
@@ -58,7 +59,9 @@ def _install() -> None:
         names.update(family.FUNCTIONS)
         _attach(family.METHODS)
     _arithmetic.install(names)
-    for module in (_arithmetic, _factory_functions, _shape_functions, _view_functions):
+    for module in (
+        _arithmetic, _factory_functions, _linalg_functions, _shape_functions, _view_functions,
+    ):  # fmt: skip
         names.update(module.FUNCTIONS)
         _attach(module.METHODS)
     _attach(_convert.METHODS)

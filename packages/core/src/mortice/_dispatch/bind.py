@@ -129,13 +129,13 @@ def _bind_keywords(
 
 
 def _gather(arguments: Sequence[Argument], args: Sequence[Any], start: int) -> Sequence[Any]:
-    """``view(2, 3)`` as ``view((2, 3))``."""
+    """``view(2, 3)`` as ``view((2, 3))``; only where the list is the one positional argument left."""
     kind = arguments[start].type
-    if not kind.is_list or kind.base not in ("int", "SymInt"):
+    if not kind.is_list or kind.base not in ("int", "SymInt") or kind.length is not None:
         return args
-    if all(is_int(x) for x in args[start:]) and (len(args) > start + 1 or kind.length is None):
-        return (*args[:start], tuple(args[start:]))
-    return args
+    if start + 1 < len(arguments) and not arguments[start + 1].kwarg_only:
+        return args
+    return (*args[:start], tuple(args[start:])) if all(map(is_int, args[start:])) else args
 
 
 def default_of(argument: Argument) -> Any:

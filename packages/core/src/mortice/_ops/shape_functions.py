@@ -16,7 +16,7 @@ def _tensors(given: tuple[Any, ...]) -> tuple[Any, ...]:
     return given
 
 
-def _variadic(name: str, doc: str) -> Callable[..., Any]:
+def variadic(name: str, doc: str) -> Callable[..., Any]:
     packet = Packet(name)
 
     def function(*tensors: Any) -> Any:
@@ -125,8 +125,8 @@ def one_hot(input: Any, num_classes: int = -1) -> Any:  # noqa: A002
 
 FUNCTIONS: dict[str, Any] = {
     "meshgrid": meshgrid,
-    "cartesian_prod": _variadic("cartesian_prod", "All combinations of the vectors' elements."),
-    "block_diag": _variadic("block_diag", "The matrices along the diagonal of one of zeros."),
+    "cartesian_prod": variadic("cartesian_prod", "All combinations of the vectors' elements."),
+    "block_diag": variadic("block_diag", "The matrices along the diagonal of one of zeros."),
     **{f"atleast_{n}d": _raising(f"atleast_{n}d", n) for n in (1, 2, 3)},
     "unique": unique,
     "unique_consecutive": unique_consecutive,
