@@ -100,7 +100,7 @@ _LAZY = {
 _LAZY_MODULES = frozenset(
     (
         "autograd", "backend", "compiler", "config", "distributed", "errors", "library", "multiprocessing",
-        "ops", "overrides", "plugins", "serialization", "random", "utils",
+        "ops", "overrides", "plugins", "serialization", "special", "random", "utils",
     )
 )  # fmt: skip
 

@@ -28,6 +28,7 @@ KthValue = named_returns("kthvalue", _FIELDS)
 Median = named_returns("median", _FIELDS)
 NanMedian = named_returns("nanmedian", _FIELDS)
 Mode = named_returns("mode", _FIELDS)
+Histogram = named_returns("histogram", ("hist", "bin_edges"))
 CumMax = named_returns("cummax", _FIELDS)
 CumMin = named_returns("cummin", _FIELDS)
 
@@ -335,7 +336,54 @@ def searchsorted(
     return _counts(np.array(found, _int64).reshape(values.shape), out_int32)
 
 
+def _histogram(self: Any, edges: Any, weight: Any, density: bool) -> Any:
+    """Counts between explicit edges; the last bin holds its right edge, what is outside is left out."""
+    from mortice.errors import InvalidState
+
+    t = self._t
+    if t.kind != FLOAT:
+        raise TypeError("floating")
+    if weight is not None and (weight._a.shape != self._a.shape or weight._t is not t):
+        raise InvalidState(
+            "histogram(): if weight tensor is provided it should have the same shape and dtype as "
+            "the input"
+        )
+    a = self._a.reshape(-1)
+    w = None if weight is None else weight._a.reshape(-1)
+    bins = len(edges) - 1
+    inside = (a >= edges[0]) & (a <= edges[-1])
+    places = np.minimum(np.searchsorted(edges, a[inside], "right") - 1, bins - 1)
+    counts = np.bincount(places, None if w is None else w[inside], bins).astype(a.dtype)
+    if density:
+        counts = counts / (counts.sum() * np.diff(edges))
+    return Histogram(wrap(counts.astype(a.dtype), t), wrap(edges, t))
+
+
+def histogram_at(self: Any, bins: Any, weight: Any, density: bool) -> Any:
+    if bins._a.ndim != 1 or not bins._a.size or bins._t is not self._t:
+        raise TypeError("bins")
+    return _histogram(self, bins._a.copy(), weight, density)
+
+
+def histogram(self: Any, bins: int, range_: Any, weight: Any, density: bool) -> Any:
+    from mortice.errors import InvalidState
+
+    if bins <= 0:
+        raise InvalidState(f"histogram(): bins must be > 0, but got {bins}")
+    if range_ is not None and (len(range_) != 2 or range_[0] > range_[1]):
+        raise InvalidState("histogram(): range should be (min, max) with min <= max")
+    a = self._a
+    low, high = range_ or ((float(a.min()), float(a.max())) if a.size else (0.0, 1.0))
+    if low == high:
+        low, high = low - 0.5, high + 0.5
+    if not (np.isfinite(low) and np.isfinite(high)):
+        raise InvalidState(f"histogram(): range [{low}, {high}] is not finite")
+    return _histogram(self, np.linspace(low, high, bins + 1, dtype=a.dtype), weight, density)
+
+
 KERNELS: dict[str, Kernel] = {
+    "histogram.bins_tensor": histogram_at,
+    "histogram.bin_ct": histogram,
     "cumsum": _scan(np.add),
     "cumprod": _scan(np.multiply),
     "logcumsumexp": logcumsumexp,

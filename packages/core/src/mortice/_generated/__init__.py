@@ -19,8 +19,9 @@ from mortice._generated import reduction
 from mortice._generated import resize
 from mortice._generated import shape
 from mortice._generated import softmax
+from mortice._generated import special
 from mortice._generated import ternary
 from mortice._generated import unary
 from mortice._generated import view
 
-FAMILIES = (activation, attention, compare, conv, factory, indexing, linalg, loss, norm, ordering, pad, pointwise, pool, random, reduction, resize, shape, softmax, ternary, unary, view,)
+FAMILIES = (activation, attention, compare, conv, factory, indexing, linalg, loss, norm, ordering, pad, pointwise, pool, random, reduction, resize, shape, softmax, special, ternary, unary, view,)

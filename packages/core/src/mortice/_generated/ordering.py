@@ -807,5 +807,97 @@ def searchsorted(sorted_sequence, input, *, out_int32=False, right=False, side=N
         raise
 
 _p_searchsorted.public = searchsorted
-FUNCTIONS = {"cumsum": cumsum, "cumsum_": cumsum_, "cumprod": cumprod, "cumprod_": cumprod_, "logcumsumexp": logcumsumexp, "cummax": cummax, "cummin": cummin, "cumulative_trapezoid": cumulative_trapezoid, "trapezoid": trapezoid, "trapz": trapz, "diff": diff, "sort": sort, "argsort": argsort, "msort": msort, "topk": topk, "kthvalue": kthvalue, "median": median, "nanmedian": nanmedian, "mode": mode, "histc": histc, "bincount": bincount, "bucketize": bucketize, "searchsorted": searchsorted}
-METHODS = {"cumsum": Tensor_cumsum, "cumsum_": Tensor_cumsum_, "cumprod": Tensor_cumprod, "cumprod_": Tensor_cumprod_, "logcumsumexp": Tensor_logcumsumexp, "cummax": Tensor_cummax, "cummin": Tensor_cummin, "diff": Tensor_diff, "sort": Tensor_sort, "argsort": Tensor_argsort, "msort": Tensor_msort, "topk": Tensor_topk, "kthvalue": Tensor_kthvalue, "median": Tensor_median, "nanmedian": Tensor_nanmedian, "mode": Tensor_mode, "histc": Tensor_histc, "bincount": Tensor_bincount}
+_t_quantile = table('quantile')
+_p_quantile = Packet("quantile")
+def quantile(input, q, dim=None, keepdim=False, *, interpolation='linear', out=None, **kwargs):
+    if kwargs or out is not None:
+        return slow(_p_quantile, (input, q, dim, keepdim,), (None, False, ), (('interpolation', interpolation, 'linear'), ('out', out, None), ), kwargs)
+    try:
+        keys = input._k | q._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_quantile[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_quantile, (input, q, dim, keepdim,), (None, False, ), (('interpolation', interpolation, 'linear'), ('out', out, None), ), kwargs)
+    try:
+        return kernel(input, q, dim, keepdim, interpolation)
+    except Exception as error:
+        failed('quantile', error, (input, q, dim, keepdim, interpolation,))
+        raise
+
+_p_quantile.public = quantile
+_m_quantile = Packet("quantile", True)
+def Tensor_quantile(self, q, dim=None, keepdim=False, *, interpolation='linear', **kwargs):
+    if kwargs:
+        return slow(_m_quantile, (self, q, dim, keepdim,), (None, False, ), (('interpolation', interpolation, 'linear'), ), kwargs)
+    try:
+        keys = self._k | q._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_quantile[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_quantile, (self, q, dim, keepdim,), (None, False, ), (('interpolation', interpolation, 'linear'), ), kwargs)
+    try:
+        return kernel(self, q, dim, keepdim, interpolation)
+    except Exception as error:
+        failed('quantile', error, (self, q, dim, keepdim, interpolation,))
+        raise
+
+_m_quantile.public = Tensor_quantile
+_t_nanquantile = table('nanquantile')
+_p_nanquantile = Packet("nanquantile")
+def nanquantile(input, q, dim=None, keepdim=False, *, interpolation='linear', out=None, **kwargs):
+    if kwargs or out is not None:
+        return slow(_p_nanquantile, (input, q, dim, keepdim,), (None, False, ), (('interpolation', interpolation, 'linear'), ('out', out, None), ), kwargs)
+    try:
+        keys = input._k | q._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_nanquantile[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_nanquantile, (input, q, dim, keepdim,), (None, False, ), (('interpolation', interpolation, 'linear'), ('out', out, None), ), kwargs)
+    try:
+        return kernel(input, q, dim, keepdim, interpolation)
+    except Exception as error:
+        failed('nanquantile', error, (input, q, dim, keepdim, interpolation,))
+        raise
+
+_p_nanquantile.public = nanquantile
+_m_nanquantile = Packet("nanquantile", True)
+def Tensor_nanquantile(self, q, dim=None, keepdim=False, *, interpolation='linear', **kwargs):
+    if kwargs:
+        return slow(_m_nanquantile, (self, q, dim, keepdim,), (None, False, ), (('interpolation', interpolation, 'linear'), ), kwargs)
+    try:
+        keys = self._k | q._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_nanquantile[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_nanquantile, (self, q, dim, keepdim,), (None, False, ), (('interpolation', interpolation, 'linear'), ), kwargs)
+    try:
+        return kernel(self, q, dim, keepdim, interpolation)
+    except Exception as error:
+        failed('nanquantile', error, (self, q, dim, keepdim, interpolation,))
+        raise
+
+_m_nanquantile.public = Tensor_nanquantile
+_p_histogram = Packet("histogram")
+def histogram(*args, **kwargs):
+    return call_by_plan(_p_histogram, args, kwargs)
+
+_p_histogram.public = histogram
+_m_histogram = Packet("histogram", True)
+def Tensor_histogram(self, *args, **kwargs):
+    return call_by_plan(_m_histogram, (self, *args), kwargs)
+
+_m_histogram.public = Tensor_histogram
+FUNCTIONS = {"cumsum": cumsum, "cumsum_": cumsum_, "cumprod": cumprod, "cumprod_": cumprod_, "logcumsumexp": logcumsumexp, "cummax": cummax, "cummin": cummin, "cumulative_trapezoid": cumulative_trapezoid, "trapezoid": trapezoid, "trapz": trapz, "diff": diff, "sort": sort, "argsort": argsort, "msort": msort, "topk": topk, "kthvalue": kthvalue, "median": median, "nanmedian": nanmedian, "mode": mode, "histc": histc, "bincount": bincount, "bucketize": bucketize, "searchsorted": searchsorted, "quantile": quantile, "nanquantile": nanquantile, "histogram": histogram}
+METHODS = {"cumsum": Tensor_cumsum, "cumsum_": Tensor_cumsum_, "cumprod": Tensor_cumprod, "cumprod_": Tensor_cumprod_, "logcumsumexp": Tensor_logcumsumexp, "cummax": Tensor_cummax, "cummin": Tensor_cummin, "diff": Tensor_diff, "sort": Tensor_sort, "argsort": Tensor_argsort, "msort": Tensor_msort, "topk": Tensor_topk, "kthvalue": Tensor_kthvalue, "median": Tensor_median, "nanmedian": Tensor_nanmedian, "mode": Tensor_mode, "histc": Tensor_histc, "bincount": Tensor_bincount, "quantile": Tensor_quantile, "nanquantile": Tensor_nanquantile, "histogram": Tensor_histogram}

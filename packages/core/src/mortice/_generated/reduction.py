@@ -938,5 +938,87 @@ def Tensor_corrcoef(self, **kwargs):
         raise
 
 _m_corrcoef.public = Tensor_corrcoef
-FUNCTIONS = {"sum": sum, "nansum": nansum, "mean": mean, "nanmean": nanmean, "prod": prod, "amax": amax, "amin": amin, "aminmax": aminmax, "max": max, "min": min, "argmax": argmax, "argmin": argmin, "any": any, "all": all, "var": var, "std": std, "var_mean": var_mean, "std_mean": std_mean, "count_nonzero": count_nonzero, "trace": trace, "dist": dist, "cov": cov, "corrcoef": corrcoef}
-METHODS = {"sum": Tensor_sum, "nansum": Tensor_nansum, "mean": Tensor_mean, "nanmean": Tensor_nanmean, "prod": Tensor_prod, "amax": Tensor_amax, "amin": Tensor_amin, "aminmax": Tensor_aminmax, "max": Tensor_max, "min": Tensor_min, "argmax": Tensor_argmax, "argmin": Tensor_argmin, "any": Tensor_any, "all": Tensor_all, "var": Tensor_var, "std": Tensor_std, "var_mean": Tensor_var_mean, "std_mean": Tensor_std_mean, "count_nonzero": Tensor_count_nonzero, "trace": Tensor_trace, "dist": Tensor_dist, "cov": Tensor_cov, "corrcoef": Tensor_corrcoef}
+_t_renorm = table('renorm')
+_p_renorm = Packet("renorm")
+def renorm(input, p, dim, maxnorm, *, out=None, **kwargs):
+    if kwargs or out is not None:
+        return slow(_p_renorm, (input, p, dim, maxnorm,), (), (('out', out, None), ), kwargs)
+    try:
+        keys = input._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_renorm[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_renorm, (input, p, dim, maxnorm,), (), (('out', out, None), ), kwargs)
+    try:
+        return kernel(input, p, dim, maxnorm)
+    except Exception as error:
+        failed('renorm', error, (input, p, dim, maxnorm,))
+        raise
+
+_p_renorm.public = renorm
+_m_renorm = Packet("renorm", True)
+def Tensor_renorm(self, p, dim, maxnorm, **kwargs):
+    if kwargs:
+        return slow(_m_renorm, (self, p, dim, maxnorm,), (), (), kwargs)
+    try:
+        keys = self._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_renorm[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_renorm, (self, p, dim, maxnorm,), (), (), kwargs)
+    try:
+        return kernel(self, p, dim, maxnorm)
+    except Exception as error:
+        failed('renorm', error, (self, p, dim, maxnorm,))
+        raise
+
+_m_renorm.public = Tensor_renorm
+_t_renorm_ = table('renorm_')
+_p_renorm_ = Packet("renorm_")
+def renorm_(input, p, dim, maxnorm, **kwargs):
+    if kwargs:
+        return slow(_p_renorm_, (input, p, dim, maxnorm,), (), (), kwargs)
+    try:
+        keys = input._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_renorm_[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_renorm_, (input, p, dim, maxnorm,), (), (), kwargs)
+    try:
+        return kernel(input, p, dim, maxnorm)
+    except Exception as error:
+        failed('renorm_', error, (input, p, dim, maxnorm,))
+        raise
+
+_p_renorm_.public = renorm_
+_m_renorm_ = Packet("renorm_", True)
+def Tensor_renorm_(self, p, dim, maxnorm, **kwargs):
+    if kwargs:
+        return slow(_m_renorm_, (self, p, dim, maxnorm,), (), (), kwargs)
+    try:
+        keys = self._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_renorm_[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_renorm_, (self, p, dim, maxnorm,), (), (), kwargs)
+    try:
+        return kernel(self, p, dim, maxnorm)
+    except Exception as error:
+        failed('renorm_', error, (self, p, dim, maxnorm,))
+        raise
+
+_m_renorm_.public = Tensor_renorm_
+FUNCTIONS = {"sum": sum, "nansum": nansum, "mean": mean, "nanmean": nanmean, "prod": prod, "amax": amax, "amin": amin, "aminmax": aminmax, "max": max, "min": min, "argmax": argmax, "argmin": argmin, "any": any, "all": all, "var": var, "std": std, "var_mean": var_mean, "std_mean": std_mean, "count_nonzero": count_nonzero, "trace": trace, "dist": dist, "cov": cov, "corrcoef": corrcoef, "renorm": renorm, "renorm_": renorm_}
+METHODS = {"sum": Tensor_sum, "nansum": Tensor_nansum, "mean": Tensor_mean, "nanmean": Tensor_nanmean, "prod": Tensor_prod, "amax": Tensor_amax, "amin": Tensor_amin, "aminmax": Tensor_aminmax, "max": Tensor_max, "min": Tensor_min, "argmax": Tensor_argmax, "argmin": Tensor_argmin, "any": Tensor_any, "all": Tensor_all, "var": Tensor_var, "std": Tensor_std, "var_mean": Tensor_var_mean, "std_mean": Tensor_std_mean, "count_nonzero": Tensor_count_nonzero, "trace": Tensor_trace, "dist": Tensor_dist, "cov": Tensor_cov, "corrcoef": Tensor_corrcoef, "renorm": Tensor_renorm, "renorm_": Tensor_renorm_}

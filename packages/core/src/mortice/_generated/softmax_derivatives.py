@@ -137,3 +137,28 @@ def logsumexp(next, op):
         node.saved += (save_result(result),)
         return result
     return autograd
+
+def _backward_of__safe_softmax(node, grads):
+    dim, self_dtype, result, = unpack(node)
+    edges = node.edges
+    grad = grads[0]
+    return (call('_softmax_backward_data', grad, result, dim, self_dtype),)
+
+def _safe_softmax(next, op):
+    info = Info("SafeSoftmaxBackward0", _backward_of__safe_softmax, op)
+    def autograd(self, dim, dtype):
+        result = next(self, dim, dtype)
+        if not result._t.differentiable:
+            return result
+        edges = (self._g,)
+        node = _new(Node)
+        node.info = info
+        node.edges = edges
+        node.saved = (dim, self._t,)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
+        node.saved += (save_result(result),)
+        return result
+    return autograd

@@ -202,6 +202,82 @@ def cumulative_trapezoid_dx(y: Any, dx: Any, dim: int) -> Any:
     return (late + early).cumsum(dim) * (dx / 2.0)
 
 
+def quantile(self: Any, q: Any, dim: int | None, keepdim: bool, interpolation: str) -> Any:
+    return _quantile(self, q, dim, keepdim, interpolation, False)
+
+
+def nanquantile(self: Any, q: Any, dim: int | None, keepdim: bool, interpolation: str) -> Any:
+    return _quantile(self, q, dim, keepdim, interpolation, True)
+
+
+_INTERPOLATIONS = ("linear", "lower", "higher", "midpoint", "nearest")
+
+
+def _quantile(
+    self: Any, q: Any, dim: int | None, keepdim: bool, interpolation: str, skip_nan: bool
+) -> Any:
+    """Of a float32 or float64 tensor; the dimension of a 1-d ``q`` comes first."""
+    q = _checked_quantiles(self, q, interpolation)
+    shape = tuple(self._a.shape)
+    d = wrap_dim(dim or 0, len(shape))
+    if dim is None:
+        rows = self.reshape(-1)
+    else:
+        rows = self.movedim(d, -1) if shape else self.reshape(1)
+    n = rows._a.shape[-1]
+    if not n:
+        raise ShapeError("quantile() input tensor must be non-empty")
+    ordered = call("sort", rows, -1, False)[0]
+    nans = rows.isnan()
+    if skip_nan:
+        last = (nans.logical_not().sum(-1, True) - 1).clamp(min=0)
+        ranks = last.to(q._t) * q.reshape(-1)
+    else:
+        ranks = (q.reshape(-1) * (n - 1)).expand((*rows._a.shape[:-1], q.numel()))
+        ranks = ranks.masked_fill(nans.any(-1, True), n - 1)
+    result = _at_ranks(ordered, ranks, interpolation)
+    if keepdim and shape:
+        kept = tuple(1 if dim is None or i == d else s for i, s in enumerate(shape))
+        result = result.movedim(-1, 0).reshape((q.numel(), *kept))
+    else:
+        result = result.movedim(-1, 0)
+    return result if q.ndim else result.squeeze(0)
+
+
+def _checked_quantiles(self: Any, q: Any, interpolation: str) -> Any:
+    if self._t not in (dtypes.float32, dtypes.float64):
+        raise DTypeError("quantile() input tensor must be either float or double dtype")
+    if interpolation not in _INTERPOLATIONS:
+        raise ShapeError(
+            f"quantile() interpolation must be one of {', '.join(_INTERPOLATIONS)}, but got "
+            f"{interpolation}"
+        )
+    if type(q) is float:
+        if not 0 <= q <= 1:
+            raise ShapeError(f"quantile() q must be in the range [0, 1] but got {q}")
+        return call("full", (), q, self._t, None, self.device, None)
+    if q.ndim > 1:
+        raise ShapeError("quantile() q must be a scalar or 1D tensor")
+    if q._t is not self._t:
+        raise DTypeError("quantile() q tensor must be same dtype as the input tensor")
+    if q.device.type == "cpu" and not bool(((q >= 0).logical_and(q <= 1)).all()):
+        raise ShapeError("quantile() q values must be in the range [0, 1]")
+    return q
+
+
+def _at_ranks(ordered: Any, ranks: Any, interpolation: str) -> Any:
+    """Values at fractional positions of sorted rows."""
+    if interpolation in ("lower", "higher", "nearest"):
+        chosen = {"lower": ranks.floor, "higher": ranks.ceil, "nearest": ranks.round}[interpolation]()
+        return ordered.gather(-1, chosen.to(dtypes.int64))
+    below = ranks.floor()
+    low = ordered.gather(-1, below.to(dtypes.int64))
+    high = ordered.gather(-1, ranks.ceil().to(dtypes.int64))
+    if interpolation == "midpoint":
+        return call("lerp.Tensor", low, high, 0.5)
+    return call("lerp.Tensor", low, high, ranks - below)
+
+
 # -- gradients -------------------------------------------------------------------------------------
 
 

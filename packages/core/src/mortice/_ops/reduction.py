@@ -252,6 +252,22 @@ def minimum(self: Any, other: Any) -> Any:
     return call("minimum", self, other)
 
 
+def renorm(self: Any, p: Any, dim: int, maxnorm: Any) -> Any:
+    """Scale each slice along ``dim`` whose p-norm exceeds ``maxnorm`` down to it."""
+    if not isinstance(p, (int, float)) or p <= 0:
+        raise ShapeError("renorm: non-positive-norm not supported")
+    if not isinstance(maxnorm, (int, float)) or maxnorm < 0:
+        raise ShapeError(f"renorm: expected maxnorm to be >= 0 but got {maxnorm}")
+    if self.ndim < 2:
+        raise ShapeError(f"renorm: input needs at least 2 dimensions, got {self.ndim} dimensions")
+    kept = wrap_dim(dim, self.ndim)
+    others = tuple(d for d in range(self.ndim) if d != kept)
+    norm = call("linalg_vector_norm", self, p, others, True, None)
+    # 1e-7 keeps the scaled norm from rounding above the limit, as PyTorch does.
+    factor = call("where.self", norm > maxnorm, maxnorm / (norm + 1e-7), 1)
+    return (self * factor).to(self._t)
+
+
 def dist(self: Any, other: Any, p: Any) -> Any:
     return call("linalg_vector_norm", self - other, p, None, False, None)
 

@@ -20,6 +20,11 @@ def softmax_rule(self: Any, dim: int, half_to_float: bool) -> Any:
     return tuple(self._a.shape), dtypes.float32 if half_to_float else self._t
 
 
+def safe_softmax_rule(self: Any, dim: int, dtype: Any) -> Any:
+    shape, found = softmax_rule(self, dim, False)
+    return shape, dtype or found
+
+
 def softmax_backward_rule(grad: Any, output: Any, dim: int, input_dtype: Any) -> Any:
     wrap_dim(dim, len(grad._a.shape))
     return tuple(grad._a.shape), input_dtype
@@ -31,6 +36,12 @@ def softmax(self: Any, dim: int, dtype: Any) -> Any:
 
 def log_softmax(self: Any, dim: int, dtype: Any) -> Any:
     return call("_log_softmax", self if dtype is None else self.to(dtype), dim, False)
+
+
+def safe_softmax(self: Any, dim: int, dtype: Any) -> Any:
+    """As ``softmax``, but rows of nothing but -inf give 0 instead of nan."""
+    hidden = (self == float("-inf")).all(dim, True)
+    return softmax(self, dim, dtype).masked_fill(hidden, 0)
 
 
 def softmax_grad_output(grad: Any, grad_output: Any, output: Any, dim: int) -> Any:
