@@ -12,6 +12,7 @@ from mortice import serialization
 from mortice._tensor.tensor import Tensor
 from mortice.errors import CheckpointError, InvalidState
 from mortice.serialization.opaque import NestedTensor, QuantizedTensor, SparseTensor
+from mortice.serialization.specs import Spec
 
 SECONDS = 1.0
 # A view may repeat its elements without end; touching them all is the reader's own affair.
@@ -38,6 +39,7 @@ def touch(node: Any, seen: set[int]) -> None:
     if id(node) in seen:
         return
     seen.add(id(node))
+    assert not isinstance(node, Spec), "a description was left in what was loaded"
     if isinstance(node, Tensor):
         if isinstance(node._a, np.ndarray) and node._a.size <= _MOST:
             node._a.tobytes()
@@ -45,9 +47,11 @@ def touch(node: Any, seen: set[int]) -> None:
     elif isinstance(node, (SparseTensor, QuantizedTensor, NestedTensor)):
         convert(node, seen)
     elif isinstance(node, dict):
-        for item in node.values():
+        for key, item in node.items():
+            touch(key, seen)
             touch(item, seen)
-    elif isinstance(node, (list, tuple)):
+        touch(getattr(node, "__dict__", None), seen)
+    elif isinstance(node, (list, tuple, set, frozenset)):
         for item in node:
             touch(item, seen)
 

@@ -37,6 +37,8 @@ class Slotted:
     __slots__ = ("a", "__dict__")
 class Sub(mortice.Tensor): pass
 class Hidden: pass
+class Unhashable:
+    __hash__ = None
 def make(*args): return Hidden()
 def fail(*args): raise RuntimeError("no")
 def told() -> Hidden: return Hidden()
@@ -282,6 +284,17 @@ def test_tensors_for_keys() -> None:
     (first, _), (second, _) = loaded.items()
     assert first.shape == (2, 3)
     assert second == (mortice.float16, 1)
+
+
+def test_objects_for_keys() -> None:
+    serialization.add_safe_globals([shop.Plain, shop.Unhashable])
+    (key,) = serialization.load(checkpoint(b"}(" + new("Plain") + b"Nu"))
+    assert isinstance(key, shop.Plain)
+    with pytest.raises(CheckpointError, match="cannot be one"):
+        serialization.load(checkpoint(b"}(" + new("Unhashable") + b"Nu"))
+    cyclic = b"}q\x00(" + new("Plain", state=attributes(x=b"h\x00")) + b"Nu"
+    with pytest.raises(CheckpointError, match="contains itself"):
+        serialization.load(checkpoint(cyclic))
 
 
 # -- weights_only=False ------------------------------------------------------------------------------

@@ -100,6 +100,11 @@ REFUSED: dict[str, tuple[bytes, str]] = {
     "a cycle": (CYCLE, "contains itself"),
     "a far cycle": (FAR_CYCLE, "contains itself"),
     "a function for a value": (b"ctorch._utils\n_rebuild_tensor_v2\n", "where data belongs"),
+    "a function for a key": (b"}(ctorch._utils\n_rebuild_tensor_v2\nNu", "where data belongs"),
+    "a function in a key": (
+        b"}(" + group(b"ctorch\nFloatStorage\n", b"N") + b"Nu",
+        "where data belongs",
+    ),
     "a storage class for a value": (FLOAT, "where data belongs"),
     "a protocol of its own": (b"\x80\x03N", "pickle protocol 3"),
     "an unknown opcode": (b"\xffN", "opcode \\(0xff\\)"),
@@ -114,6 +119,10 @@ REFUSED: dict[str, tuple[bytes, str]] = {
     "a set of nothing": (call("__builtin__ set", b"N"), "not from a list"),
     "a set of lists": (call("__builtin__ set", b"](]e"), "list is no key"),
     "a set of tensors": (call("__builtin__ set", b"](" + tensor() + b"e"), "a tensor inside"),
+    "a set of tuples of tensors": (
+        call("__builtin__ set", b"](" + group(group(tensor())) + b"e"),
+        "a tuple inside",
+    ),
     "an ordered dict of text": (call("collections OrderedDict", text("ab")), "list of pairs"),
     "an ordered dict of numbers": (call("collections OrderedDict", b"](K\x01e"), "than pairs"),
     "a counter of a list": (call("collections Counter", b"]"), "not from a dict"),

@@ -132,12 +132,21 @@ class Materializer:
             if type(key) is not str and (isinstance(key, Spec) or type(key) is tuple):
                 rekeyed = True
         if rekeyed:
-            pairs = [(self.resolve(key), item) for key, item in node.items()]
-            node.clear()
-            node.update(pairs)
+            self._rekey(node)
         if type(node) is not dict and vars(node):
             for name, item in list(vars(node).items()):
                 setattr(node, name, self.resolve(item))
+
+    def _rekey(self, node: dict[Any, Any]) -> None:
+        pairs = [(self.resolve(key), item) for key, item in node.items()]
+        node.clear()
+        try:
+            node.update(pairs)
+        except Exception as error:
+            raise self.checkpoint.refuse(
+                f"a key of a dict cannot be one ({type(error).__name__}: {error})",
+                record="data.pkl",
+            ) from error
 
     def _tuple(self, node: tuple[Any, ...]) -> tuple[Any, ...]:
         known = self._tuples.get(id(node))

@@ -448,6 +448,13 @@ def _complex(u: Unpickler, args: tuple[Any, ...]) -> complex:
         raise u.refuse("a part of a complex number is too large") from None
 
 
+def _holds_description(item: Any) -> bool:
+    """Whether a checked key is a description or a tuple with one."""
+    if type(item) is tuple:
+        return any(_holds_description(part) for part in item)
+    return isinstance(item, Spec)
+
+
 def _set_of(kind: type) -> Rule:
     def rule(u: Unpickler, args: tuple[Any, ...]) -> Any:
         _count(u, kind.__name__, args, 0, 1)
@@ -459,9 +466,9 @@ def _set_of(kind: type) -> Rule:
         u.charge(96 * len(items))
         owner = object()
         for item in items:
-            if isinstance(item, Spec):
-                raise u.refuse(f"{describe(item)} inside a {kind.__name__}")
             u.check_key(item, owner)
+            if _holds_description(item):
+                raise u.refuse(f"{describe(item)} inside a {kind.__name__}, which is for values")
         return kind(items)
 
     return rule

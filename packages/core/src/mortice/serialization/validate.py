@@ -26,6 +26,7 @@ from mortice.serialization.specs import (
 
 _CONTAINERS = frozenset((list, tuple, dict, OrderedDict, Counter))
 _BRANCHING = frozenset((ParameterSpec, TypedSpec, Call))
+_ATOMS = frozenset((str, int, bytes, float, bool, complex, type(None)))
 _FEW = 1_000_000
 
 
@@ -48,9 +49,11 @@ def _parts(node: Any) -> Iterator[Any]:
         return iter(node)
     if kind in _BRANCHING:
         return iter(children(node))
-    attributes: Any = vars(node) if kind is OrderedDict or kind is Counter else ()
-    if attributes:
-        return chain(node.values(), attributes.values())
+    # Keys too, where they are more than strings and numbers: tensors, names, tuples of them.
+    keys = [key for key in node if type(key) not in _ATOMS]
+    attributes: Any = vars(node).values() if kind is OrderedDict or kind is Counter else ()
+    if keys or attributes:
+        return chain(keys, node.values(), attributes)
     return iter(node.values())
 
 
