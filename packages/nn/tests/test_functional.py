@@ -181,7 +181,7 @@ def test_embedding_bag() -> None:
 
 def test_one_hot_and_normalize() -> None:
     assert F.one_hot(mortice.tensor([0, 2])).tolist() == [[1, 0, 0], [0, 0, 1]]
-    with pytest.raises(ValueError, match="from 0 to 1, found 0 to 2"):
+    with pytest.raises(RuntimeError, match="smaller than num_classes"):
         F.one_hot(mortice.tensor([0, 2]), 2)
     x = rand(3, 4)
     same(F.normalize(t(x)), x / np.linalg.norm(x, axis=1, keepdims=True))
@@ -293,9 +293,7 @@ def test_pad_modes() -> None:
         F.pad(t(x), (1, -1), value=9),
         np.pad(x[..., :-1], ((0, 0),) * 3 + ((1, 0),), constant_values=9),
     )
-    with pytest.raises(
-        RuntimeError, match=r"less than .* padding \(3, 0\) at dimension 2"
-    ):
+    with pytest.raises(RuntimeError, match=r"less than .* padding \(3, 0\) at dimension 2"):
         F.pad(t(x), (0, 0, 3, 0), "reflect")
     with pytest.raises(NotImplementedError, match="constant, reflect, replicate and circular"):
         F.pad(t(x), (1, 1), "mirror")
@@ -403,7 +401,7 @@ def test_other_losses() -> None:
     p, q = sigmoid(x), (y > 0).astype(np.float32)
     bce = -(q * np.log(p) + (1 - q) * np.log(1 - p))
     same(F.binary_cross_entropy(t(p), t(q)), bce.mean(), 1e-4)
-    with pytest.raises(ValueError, match="between 0 and 1; for logits"):
+    with pytest.raises(RuntimeError, match=r"between 0 and 1.*with_logits"):
         F.binary_cross_entropy(t(x), t(q))
     with pytest.warns(UserWarning, match="broadcasting"):
         F.mse_loss(t(x), t(y[:1]))

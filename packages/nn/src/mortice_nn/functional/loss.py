@@ -7,7 +7,7 @@ from typing import Any
 
 import mortice
 from mortice import Tensor
-from mortice.errors import InvalidValue, RangeError, ShapeError
+from mortice.errors import InvalidValue, RangeError
 from mortice_nn import operators as op
 from mortice_nn.functional.linear_maps import pairwise_distance
 
@@ -111,7 +111,9 @@ def mse_loss(
     """(input - target)^2; with ``weight`` the mean is the weighted one."""
     reduction = legacy_reduction(reduction, size_average, reduce)
     input, target = _same_shape("mse_loss", input, target)
-    return _weighted((input - target).square(), weight, reduction)
+    if weight is not None:
+        return _weighted(op.mse_loss(input, target, 0), weight, reduction)
+    return op.mse_loss(input, target, reduction_number(reduction))
 
 
 def l1_loss(
@@ -125,14 +127,14 @@ def l1_loss(
     """|input - target|; with ``weight`` the mean is the weighted one."""
     reduction = legacy_reduction(reduction, size_average, reduce)
     input, target = _same_shape("l1_loss", input, target)
-    return _weighted((input - target).abs(), weight, reduction)
+    if weight is not None:
+        return _weighted(op.l1_loss(input, target, 0), weight, reduction)
+    return op.l1_loss(input, target, reduction_number(reduction))
 
 
-def _weighted(loss: Tensor, weight: Tensor | None, reduction: str) -> Tensor:
-    if weight is None:
-        return _reduce(loss, reduction)
+def _weighted(loss: Tensor, weight: Tensor, reduction: str) -> Tensor:
     if weight.shape != loss.shape:
-        raise ShapeError(
+        raise InvalidValue(
             f"the loss expects weight of input's shape {tuple(loss.shape)}, found "
             f"{tuple(weight.shape)}"
         )
@@ -151,14 +153,11 @@ def smooth_l1_loss(
 ) -> Tensor:
     """d^2 / (2 beta) where d = |input - target| < beta, else d - beta / 2."""
     reduction = legacy_reduction(reduction, size_average, reduce)
-    if beta < 0:
-        raise InvalidValue(f"smooth_l1_loss does not support negative values for beta: {beta}")
     input, target = _same_shape("smooth_l1_loss", input, target)
-    distance = (input - target).abs()
+    number = reduction_number(reduction)
     if beta == 0.0:
-        return _reduce(distance, reduction)
-    loss = mortice.where(distance < beta, distance * distance * (0.5 / beta), distance - 0.5 * beta)
-    return _reduce(loss, reduction)
+        return op.l1_loss(input, target, number)
+    return op.smooth_l1_loss(input, target, number, beta)
 
 
 def huber_loss(
@@ -172,11 +171,9 @@ def huber_loss(
     if delta <= 0:
         raise RangeError(f"huber_loss does not support non-positive values for delta: {delta}")
     input, target = _same_shape("huber_loss", input, target)
-    distance = (input - target).abs()
-    loss = mortice.where(
-        distance <= delta, distance * distance * 0.5, (distance - 0.5 * delta) * delta
-    )
-    return _weighted(loss, weight, reduction)
+    if weight is not None:
+        return _weighted(op.huber_loss(input, target, 0, delta), weight, reduction)
+    return op.huber_loss(input, target, reduction_number(reduction), delta)
 
 
 def binary_cross_entropy(
@@ -194,15 +191,9 @@ def binary_cross_entropy(
             f"binary_cross_entropy: a target of size {tuple(target.shape)} is different to the "
             f"input size {tuple(input.shape)}"
         )
-    if input.numel() and not bool(((input.detach() >= 0) & (input.detach() <= 1)).all()):
-        raise InvalidValue(
-            "binary_cross_entropy: all elements of input should be between 0 and 1; for logits "
-            "use binary_cross_entropy_with_logits"
-        )
-    loss = -(
-        target * input.log().clamp(min=-100) + (1 - target) * (1 - input).log().clamp(min=-100)
-    )
-    return _reduce(loss if weight is None else loss * weight, reduction)
+    if weight is not None:
+        weight = weight.expand(target.shape)
+    return op.binary_cross_entropy(input, target, weight, reduction_number(reduction))
 
 
 def binary_cross_entropy_with_logits(
@@ -221,12 +212,8 @@ def binary_cross_entropy_with_logits(
             f"Target size ({tuple(target.shape)}) must be the same as input size "
             f"({tuple(input.shape)})"
         )
-    softplus = input.clamp(max=0).neg() + input.abs().neg().exp().log1p()  # softplus(-x)
-    if pos_weight is None:
-        loss = (1 - target) * input + softplus
-    else:
-        loss = (1 - target) * input + ((pos_weight - 1) * target + 1) * softplus
-    return _reduce(loss if weight is None else loss * weight, reduction)
+    number = reduction_number(reduction)
+    return op.binary_cross_entropy_with_logits(input, target, weight, pos_weight, number)
 
 
 def kl_div(
@@ -241,18 +228,11 @@ def kl_div(
 
     "batchmean" divides the sum by the first size, which is the mathematical definition.
     """
-    if reduction != "batchmean":
-        reduction = legacy_reduction(reduction, size_average, reduce)
-    if log_target:
-        loss = target.exp() * (target - input)
-    else:
-        # 0 log 0 counts as 0
-        zero = target <= 0
-        safe = mortice.where(zero, mortice.ones_like(target), target)
-        loss = mortice.where(zero, target * 0.0, target * safe.log()) - target * input
     if reduction == "batchmean":
-        return loss.sum() / input.shape[0] if input.ndim else loss.sum()
-    return _reduce(loss, reduction)
+        total = op.kl_div(input, target, REDUCTIONS["sum"], log_target=log_target)
+        return total / input.shape[0] if input.ndim else total
+    reduction = legacy_reduction(reduction, size_average, reduce)
+    return op.kl_div(input, target, reduction_number(reduction), log_target=log_target)
 
 
 def poisson_nll_loss(
@@ -267,12 +247,8 @@ def poisson_nll_loss(
 ) -> Tensor:
     """exp(x) - y x, or x - y log(x + eps); ``full`` adds Stirling's term for y > 1."""
     reduction = legacy_reduction(reduction, size_average, reduce)
-    loss = input.exp() - target * input if log_input else input - target * (input + eps).log()
-    if full:
-        safe = target.clamp(min=1)
-        stirling = safe * safe.log() - safe + 0.5 * (2 * 3.141592653589793 * safe).log()
-        loss = loss + mortice.where(target > 1, stirling, mortice.zeros_like(stirling))
-    return _reduce(loss, reduction)
+    number = reduction_number(reduction)
+    return op.poisson_nll_loss(input, target, log_input, full, eps, number)
 
 
 def gaussian_nll_loss(
@@ -317,9 +293,7 @@ def hinge_embedding_loss(
 ) -> Tensor:
     """x where y = 1, max(0, margin - x) where y = -1."""
     reduction = legacy_reduction(reduction, size_average, reduce)
-    zero = mortice.zeros_like(input)
-    hinge = mortice.where(target == 1, zero, (margin - input).clamp(min=0))
-    return _reduce(hinge + mortice.where(target == -1, zero, input), reduction)
+    return op.hinge_embedding_loss(input, target, margin, reduction_number(reduction))
 
 
 def margin_ranking_loss(
@@ -333,7 +307,7 @@ def margin_ranking_loss(
 ) -> Tensor:
     """max(0, -y (x1 - x2) + margin)."""
     reduction = legacy_reduction(reduction, size_average, reduce)
-    return _reduce((-target * (input1 - input2) + margin).clamp(min=0), reduction)
+    return op.margin_ranking_loss(input1, input2, target, margin, reduction_number(reduction))
 
 
 def soft_margin_loss(
@@ -345,7 +319,7 @@ def soft_margin_loss(
 ) -> Tensor:
     """log(1 + exp(-y x))."""
     reduction = legacy_reduction(reduction, size_average, reduce)
-    return _reduce((-target * input).exp().log1p(), reduction)
+    return op.soft_margin_loss(input, target, reduction_number(reduction))
 
 
 def cosine_embedding_loss(
@@ -359,14 +333,7 @@ def cosine_embedding_loss(
 ) -> Tensor:
     """1 - cos(x1, x2) where y = 1, max(0, cos - margin) where y = -1."""
     reduction = legacy_reduction(reduction, size_average, reduce)
-    dot = (input1 * input2).sum(-1)
-    norm1 = input1.square().sum(-1) + 1e-12
-    norm2 = input2.square().sum(-1) + 1e-12
-    cosine = dot / (norm1 * norm2).sqrt()
-    zero = mortice.zeros_like(cosine)
-    same = mortice.where(target == 1, 1 - cosine, zero)
-    other = mortice.where(target == -1, (cosine - margin).clamp(min=0), zero)
-    return _reduce(same + other, reduction)
+    return op.cosine_embedding_loss(input1, input2, target, margin, reduction_number(reduction))
 
 
 def multi_margin_loss(
@@ -383,16 +350,7 @@ def multi_margin_loss(
     reduction = legacy_reduction(reduction, size_average, reduce)
     if p not in (1, 2):
         raise InvalidValue(f"multi_margin_loss: only p == 1 and p == 2 supported, found {p}")
-    x = input if input.ndim == 2 else input.unsqueeze(0)
-    y = target.reshape(-1, 1)
-    hinge = (margin - x.gather(1, y) + x).clamp(min=0)
-    if p == 2:
-        hinge = hinge * hinge
-    if weight is not None:
-        hinge = hinge * weight[y]
-    others = mortice.arange(x.shape[1], device=x.device) != y
-    loss = (hinge * others).sum(1) / x.shape[1]
-    return _reduce(loss if input.ndim == 2 else loss.squeeze(0), reduction)
+    return op.multi_margin_loss(input, target, p, margin, weight, reduction_number(reduction))
 
 
 def multilabel_soft_margin_loss(
@@ -425,11 +383,10 @@ def triplet_margin_loss(
 ) -> Tensor:
     """max(0, d(a, p) - d(a, n) + margin) of p-norm distances; ``swap``: n may be nearer to p."""
     reduction = legacy_reduction(reduction, size_average, reduce)
-
-    def distance(x: Tensor, y: Tensor) -> Tensor:
-        return pairwise_distance(x, y, p, eps)
-
-    return _triplet(anchor, positive, negative, distance, margin, swap, reduction)
+    if margin <= 0:
+        raise InvalidValue(f"triplet loss: margin must be greater than 0, got {margin}")
+    number = reduction_number(reduction)
+    return op.triplet_margin_loss(anchor, positive, negative, margin, p, eps, swap, number)
 
 
 def triplet_margin_with_distance_loss(

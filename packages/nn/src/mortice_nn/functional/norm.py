@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import mortice
 from mortice import Tensor
 from mortice.errors import InvalidValue
 from mortice_nn import operators as op
@@ -43,29 +42,11 @@ def instance_norm(
     eps: float = 1e-5,
 ) -> Tensor:
     """Per sample and channel of (N, C, ...) over space: batch_norm with N * C channels."""
-    n, c = input.shape[:2]
     if use_input_stats:
-        _check_values_per_channel((1, c, *input.shape[2:]))
-    mean = None if running_mean is None else running_mean.repeat(n)
-    var = None if running_var is None else running_var.repeat(n)
-    out = op.batch_norm(
-        input.reshape(1, n * c, *input.shape[2:]),
-        None if weight is None else weight.repeat(n),
-        None if bias is None else bias.repeat(n),
-        mean,
-        var,
-        use_input_stats,
-        momentum,
-        eps,
-        False,
+        _check_values_per_channel((1, *input.shape[1:]))
+    return op.instance_norm(
+        input, weight, bias, running_mean, running_var, use_input_stats, momentum, eps, False
     )
-    if use_input_stats:
-        with mortice.no_grad():
-            if running_mean is not None and mean is not None:
-                running_mean.copy_(mean.reshape(n, c).mean(0))
-            if running_var is not None and var is not None:
-                running_var.copy_(var.reshape(n, c).mean(0))
-    return out.reshape(input.shape)
 
 
 def layer_norm(

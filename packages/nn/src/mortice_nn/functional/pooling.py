@@ -1,11 +1,9 @@
-"""Pooling over (N, C, ...) or unbatched (C, ...) inputs.
-
-1-d pools run as 2-d pools of height 1; adaptive pools have one window per output element.
-"""
+"""Pooling over (N, C, ...) or unbatched (C, ...) inputs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import mortice
@@ -66,19 +64,10 @@ def _max_pool(
     step = kernel if _is_unset(stride) else tuple_of(stride, n, "stride")
     pad = tuple_of(padding, n, "padding")
     spread = tuple_of(dilation, n, "dilation")
-    if n == 1:
-        x = input.unsqueeze(-2)
-        out, indices = op.max_pool2d_with_indices(
-            x, [1, *kernel], [1, *step], [0, *pad], [1, *spread], ceil_mode
-        )
-        out, indices = out.squeeze(-2), indices.squeeze(-2)
-    elif n == 2:
-        if not return_indices:
-            return op.max_pool2d(input, kernel, step, pad, spread, ceil_mode)
-        out, indices = op.max_pool2d_with_indices(input, kernel, step, pad, spread, ceil_mode)
-    else:
-        out, indices = op.max_pool3d_with_indices(input, kernel, step, pad, spread, ceil_mode)
-    return (out, indices) if return_indices else out
+    arguments = (input, kernel, step, pad, spread, ceil_mode)
+    if not return_indices:
+        return getattr(op, name)(*arguments)
+    return getattr(op, f"{name}_with_indices")(*arguments)
 
 
 def max_pool1d(
@@ -139,10 +128,7 @@ def avg_pool1d(
     kernel = tuple_of(kernel_size, 1, "kernel_size")
     step = kernel if _is_unset(stride) else tuple_of(stride, 1, "stride")
     pad = tuple_of(padding, 1, "padding")
-    out = op.avg_pool2d(
-        input.unsqueeze(-2), [1, *kernel], [1, *step], [0, *pad], ceil_mode, count_include_pad
-    )
-    return out.squeeze(-2)
+    return op.avg_pool1d(input, kernel, step, pad, ceil_mode, count_include_pad)
 
 
 def avg_pool2d(
@@ -250,7 +236,7 @@ def adaptive_avg_pool1d(input: Tensor, output_size: Size) -> Tensor:
     """Mean of ``output_size`` windows that cover (N, C, L)."""
     _check_adaptive("adaptive_avg_pool1d", input, 1)
     (size,) = _target(output_size, input.shape, 1)
-    return op.adaptive_avg_pool2d(input.unsqueeze(-2), [1, size]).squeeze(-2)
+    return op.adaptive_avg_pool1d(input, [size])
 
 
 def adaptive_avg_pool2d(input: Tensor, output_size: Any) -> Tensor:
@@ -262,53 +248,13 @@ def adaptive_avg_pool2d(input: Tensor, output_size: Any) -> Tensor:
 def adaptive_avg_pool3d(input: Tensor, output_size: Any) -> Tensor:
     """Mean of windows that cover (N, C, D, H, W)."""
     _check_adaptive("adaptive_avg_pool3d", input, 3)
-    x = input
-    for dim, size in zip((-3, -2, -1), _target(output_size, input.shape, 3), strict=True):
-        x = _adaptive_mean(x, dim, size)
-    return x
-
-
-def _windows(length: int, count: int) -> list[tuple[int, int]]:
-    """Start and end of each adaptive window: floor(i L / n) to ceil((i + 1) L / n)."""
-    return [(i * length // count, -(-(i + 1) * length // count)) for i in range(count)]
-
-
-def _adaptive_mean(x: Tensor, dim: int, count: int) -> Tensor:
-    """Separable, because a window's mean is the mean of its rows' means."""
-    parts = [x.narrow(dim, a, b - a).mean(dim) for a, b in _windows(x.shape[dim], count)]
-    return mortice.stack(parts, dim)
+    return op.adaptive_avg_pool3d(input, _target(output_size, input.shape, 3))
 
 
 def _adaptive_max(name: str, n: int, input: Tensor, output_size: Any, return_indices: bool) -> Any:
     _check_adaptive(name, input, n)
-    target = _target(output_size, input.shape, n)
-    space = input.shape[-n:]
-    number = mortice.arange(_product(space), device=input.device).reshape(space)
-    values: list[Tensor] = []
-    places: list[Tensor] = []
-    for window in _grid([_windows(a, b) for a, b in zip(space, target, strict=True)]):
-        slices = tuple(slice(a, b) for a, b in window)
-        part = input[(..., *slices)].flatten(-n)
-        value, index = part.max(-1)
-        values.append(value)
-        places.append(number[slices].reshape(-1)[index])
-    shape = (*input.shape[:-n], *target)
-    out = mortice.stack(values, -1).reshape(shape)
-    return (out, mortice.stack(places, -1).reshape(shape)) if return_indices else out
-
-
-def _product(sizes: Sequence[int]) -> int:
-    result = 1
-    for size in sizes:
-        result *= size
-    return result
-
-
-def _grid(axes: list[list[tuple[int, int]]]) -> list[list[tuple[int, int]]]:
-    grid: list[list[tuple[int, int]]] = [[]]
-    for axis in axes:
-        grid = [[*start, window] for start in grid for window in axis]
-    return grid
+    out, indices = getattr(op, name)(input, _target(output_size, input.shape, n))
+    return (out, indices) if return_indices else out
 
 
 def adaptive_max_pool1d(input: Tensor, output_size: Size, return_indices: bool = False) -> Any:
@@ -352,7 +298,7 @@ def _max_unpool(
     else:
         space = list(output_size)[-n:]
     lead = input.shape[:-n]
-    zeros = mortice.zeros(*lead, _product(space), dtype=input.dtype, device=input.device)
+    zeros = mortice.zeros(*lead, prod(space), dtype=input.dtype, device=input.device)
     flat = zeros.scatter(-1, indices.flatten(-n), input.flatten(-n))
     return flat.reshape(*lead, *space)
 

@@ -147,34 +147,17 @@ def upsample(
 
 def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
     """(*, C r r, H, W) -> (*, C, H r, W r)."""
-    r = upscale_factor
-    *lead, c, h, w = input.shape
-    if r <= 0 or c % (r * r):
-        raise ShapeError(f"pixel_shuffle: {c} channels are not divisible by {r} squared")
-    x = input.reshape(*lead, c // (r * r), r, r, h, w)
-    n = len(lead)
-    x = x.permute(*range(n), n, n + 3, n + 1, n + 4, n + 2)
-    return x.reshape(*lead, c // (r * r), h * r, w * r)
+    return op.pixel_shuffle(input, upscale_factor)
 
 
 def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
     """(*, C, H r, W r) -> (*, C r r, H, W)."""
-    r = downscale_factor
-    *lead, c, h, w = input.shape
-    if r <= 0 or h % r or w % r:
-        raise ShapeError(f"pixel_unshuffle: height {h} and width {w} are not divisible by {r}")
-    x = input.reshape(*lead, c, h // r, r, w // r, r)
-    n = len(lead)
-    x = x.permute(*range(n), n, n + 2, n + 4, n + 1, n + 3)
-    return x.reshape(*lead, c * r * r, h // r, w // r)
+    return op.pixel_unshuffle(input, downscale_factor)
 
 
 def channel_shuffle(input: Tensor, groups: int) -> Tensor:
     """(N, g k, ...) with channels regrouped as (N, k g, ...)."""
-    n, c, *space = input.shape
-    if c % groups:
-        raise ShapeError(f"channel_shuffle: {c} channels are not divisible by {groups} groups")
-    return input.reshape(n, groups, c // groups, *space).transpose(1, 2).reshape(input.shape)
+    return op.channel_shuffle(input, groups)
 
 
 def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None = None) -> Tensor:
