@@ -60,7 +60,7 @@ def _softmax_part(logp: Tensor, lengths: list[int]) -> Tensor:
     The usual CTC gradient, which PyTorch gives, is that for the logits before a log_softmax: it has
     this term beside the derivative proper, and the log_softmax's own backward cancels it.
     """
-    steps, n, _ = logp.shape
+    steps, _, _ = logp.shape
     within = mortice.arange(steps, device=logp.device).unsqueeze(1) < mortice.tensor(
         lengths, device=logp.device
     )
