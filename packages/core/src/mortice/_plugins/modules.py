@@ -47,7 +47,12 @@ def _own(fullname: str, path: Sequence[str] | None) -> ModuleSpec | None:
     for finder in sys.meta_path:
         if isinstance(finder, ModuleFinder):
             continue
-        spec = finder.find_spec(fullname, path, None)
+        try:
+            spec = finder.find_spec(fullname, path, None)
+        except KeyError:
+            # A directory of stubs looks like a namespace package, and importlib wants the parent of
+            # one to be imported; core_owns asks without importing it.
+            continue
         # A directory that holds only .pyi stubs looks like a namespace package, with no loader.
         if spec is not None and spec.loader is not None and spec.origin is not None:
             return spec
