@@ -99,8 +99,8 @@ _LAZY = {
 }
 _LAZY_MODULES = frozenset(
     (
-        "autograd", "backend", "compiler", "config", "distributed", "errors", "library", "multiprocessing",
-        "ops", "overrides", "plugins", "serialization", "special", "random", "utils",
+        "autograd", "backend", "compiler", "config", "distributed", "errors", "fft", "library", "linalg",
+        "multiprocessing", "ops", "overrides", "plugins", "random", "serialization", "special", "utils",
     )
 )  # fmt: skip
 

@@ -279,7 +279,8 @@ def _by_autograd(op: Operator, keys: int) -> Kernel | None:
             return None
         if not row.derivative:
             if _is_implicit(op, keys):
-                return None
+                # Not a device's own kernel for it, through which no gradient would flow.
+                return op.registered("CompositeImplicitAutograd") or op.body()
             from mortice._autograd.undifferentiable import wrap
 
             return wrap(op, op.lookup(rest))

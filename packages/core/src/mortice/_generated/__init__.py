@@ -6,9 +6,11 @@ from mortice._generated import attention
 from mortice._generated import compare
 from mortice._generated import conv
 from mortice._generated import factory
+from mortice._generated import fft
 from mortice._generated import indexing
 from mortice._generated import linalg
 from mortice._generated import loss
+from mortice._generated import metadata
 from mortice._generated import norm
 from mortice._generated import ordering
 from mortice._generated import pad
@@ -24,4 +26,4 @@ from mortice._generated import ternary
 from mortice._generated import unary
 from mortice._generated import view
 
-FAMILIES = (activation, attention, compare, conv, factory, indexing, linalg, loss, norm, ordering, pad, pointwise, pool, random, reduction, resize, shape, softmax, special, ternary, unary, view,)
+FAMILIES = (activation, attention, compare, conv, factory, fft, indexing, linalg, loss, metadata, norm, ordering, pad, pointwise, pool, random, reduction, resize, shape, softmax, special, ternary, unary, view,)

@@ -204,13 +204,22 @@ def convolution_grad(
     input, weight = conj(input), conj(weight)  # noqa: A001 - the operator's argument names
     if not THREAD.grad_enabled:
         return call("convolution_backward", grad, input, weight, None, *geometry, tuple(needs))
+    return convolution_backward_body(grad, input, weight, None, *geometry, tuple(needs))
+
+
+def convolution_backward_body(
+    grad: Any, input: Any, weight: Any, bias_sizes: Any, stride: Ints, padding: Ints, dilation: Ints,  # noqa: A002
+    transposed: bool, output_padding: Ints, groups: int, mask: Sequence[bool],
+) -> Any:  # fmt: skip
+    """The same gradients, made of convolutions."""
+    geometry = (stride, padding, dilation, transposed, output_padding, groups)
     bias = None
-    if needs[2]:
+    if mask[2]:
         dims = (0, *range(2, len(grad._a.shape)))
         bias = call("sum.dim_IntList", grad, dims, False, None)
     return (
-        _input_grad(grad, input, weight, *geometry) if needs[0] else None,
-        _weight_grad(grad, input, weight, *geometry) if needs[1] else None,
+        _input_grad(grad, input, weight, *geometry) if mask[0] else None,
+        _weight_grad(grad, input, weight, *geometry) if mask[1] else None,
         bias,
     )
 
