@@ -5,6 +5,7 @@ import pytest
 
 from mortice_llvm import kernels
 from mortice_llvm.errors import UnknownKernel
+from mortice_llvm.ir import Build
 
 M32 = 0xFFFFFFFF
 
@@ -83,3 +84,19 @@ def test_parts_for_threads_join_seamlessly(level, call):
 def test_other_kinds_are_refused():
     with pytest.raises(UnknownKernel, match="u32, f32, f64, normal_f32"):
         kernels.philox("int8")
+
+
+def test_words_inside_a_kernel(level, call):
+    b = Build("dropout", ("n",))
+    b.out("y", "f32")
+    b.input("x", "f32")
+    for name in ("seed", "offset"):
+        b.scalar(name, "i64")
+    b.each()
+    word = b.philox(b.index(), b.param("seed", "i64"), b.param("offset", "i64"))
+    b.store("y", b.select(b.op("lt", word, 1 << 31), b.load("x") * 2.0, 0.0))
+    x = np.random.default_rng(0).standard_normal(40_003).astype(np.float32)
+    y, raw = np.empty_like(x), np.empty(x.size, np.uint32)
+    call(kernels.custom(b.done()), y, x, x.size, -5, 9)
+    call(kernels.philox("u32"), raw, raw.size, 2**64 - 5, 9)
+    assert np.array_equal(y, np.where(raw < 1 << 31, x * 2, 0))

@@ -111,3 +111,21 @@ def test_integer_rows(level, call):
     for name in ("sum", "max", "argmin"):
         call(kernels.row(name, "int64"), out, x, *x.shape)
         assert np.array_equal(out, getattr(x, name)(-1)), name
+
+
+@pytest.mark.parametrize("n", [0, 1, 100, 16384, 50_001])
+def test_whole_arrays(level, call, n):
+    x = np.random.default_rng(n).standard_normal(n).astype(np.float32)
+    out = np.empty(1, np.float32)
+    call(kernels.whole("sum"), out, x, n)
+    assert np.allclose(out, x.sum(dtype=np.float64), rtol=1e-5, atol=1e-4)
+    if n:
+        call(kernels.whole("max"), out, x, n)
+        assert out[0] == x.max()
+        x[-1] = np.nan
+        call(kernels.whole("min"), out, x, n)
+        assert np.isnan(out[0])
+    whole = np.arange(n, dtype=np.int64)
+    total = np.empty(1, np.int64)
+    call(kernels.whole("sum", "int64"), total, whole, n)
+    assert total[0] == whole.sum()

@@ -8,6 +8,7 @@ output may be the same memory as an input wherever ``Kernel.may_alias`` holds.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
 from ..dtypes import DTYPES
@@ -28,7 +29,9 @@ PARALLEL_FOR = "mortice_parallel_for"
 def attributes(target: Target) -> str:
     """Function attributes: no unwinding; the full vector width where registers have it."""
     wide = ' "min-legal-vector-width"="512" "prefer-vector-width"="512"'
-    return f"attributes #0 = {{ nounwind{wide if target.name == 'avx512' else ''} }}"
+    # Windows would have large frames call a routine of its C library.
+    probe = ' "no-stack-arg-probe"' if sys.platform == "win32" else ""
+    return f"attributes #0 = {{ nounwind{wide if target.name == 'avx512' else ''}{probe} }}"
 
 
 def emit_module(kernels: Sequence[Kernel], target: Target) -> str:

@@ -1,4 +1,4 @@
-"""Fills memory with Philox-4x32-10 (Salmon, Moraes, Dror, Shaw: Parallel random numbers, 2011).
+"""Fills memory with numbers from Philox-4x32-10.
 
 Word w of a stream is lane w % 4 of the block with counter (w / 4, offset) and key seed, each of
 these a 64-bit number, low word first. What is stored:
@@ -20,10 +20,8 @@ from .explog import log
 from .kernel import CHUNK, GRAIN, PARALLEL_FOR, attributes
 from .lanes import Lanes, Text
 from .trig import cos, sin
+from .words import blocks
 
-MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
-KEY_STEPS = (0x9E3779B9, 0xBB67AE85)
-ROUNDS = 10
 KINDS = ("u32", "f32", "f64", "normal_f32", "normal_f64")
 
 
@@ -104,32 +102,9 @@ def _emit_range(kind: str, name: str, t: Text) -> None:
 
 def _words(t: Text, counters: int, block: str, seed: str, offset: str) -> list[str]:
     """The four output words of ``counters`` blocks from ``block`` on."""
-    words, longs = Lanes(t, "u32", counters), Lanes(t, "u64", counters)
-
-    def halves(number: str) -> tuple[str, str]:
-        high = t.value(f"lshr i64 {number}, 32")
-        low, high = (t.value(f"trunc i64 {x} to i32") for x in (number, high))
-        return low, high
-
-    def parts(x: str) -> tuple[str, str]:
-        high = longs.op("lshr", x, longs.c(32))
-        return longs.convert("trunc", x, words), longs.convert("trunc", high, words)
-
-    key = list(halves(seed))
+    longs = Lanes(t, "u64", counters)
     numbers = longs.add(longs.splat(block), longs.iota())
-    c = [*parts(numbers), *(words.splat(h) for h in halves(offset))]
-    for step in range(ROUNDS):
-        if step:
-            key = [t.value(f"add i32 {k}, {s}") for k, s in zip(key, KEY_STEPS, strict=True)]
-        products = [
-            parts(longs.mul(words.convert("zext", x, longs), longs.c(m)))
-            for x, m in zip((c[0], c[2]), MULTIPLIERS, strict=True)
-        ]
-        (low0, high0), (low1, high1) = products
-        first = words.op("xor", words.op("xor", high1, c[1]), words.splat(key[0]))
-        third = words.op("xor", words.op("xor", high0, c[3]), words.splat(key[1]))
-        c = [first, low1, third, low0]
-    return c
+    return blocks(longs, numbers, Lanes(t, "u64", 1), seed, offset)
 
 
 # Columns: what a block gives, one vector per element of the block, all of the same lanes.

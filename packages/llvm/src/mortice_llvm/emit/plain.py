@@ -6,6 +6,7 @@ from ..ir.nodes import Instr
 from .casts import bitcast, cast
 from .functions import emit_op
 from .lanes import Lanes
+from .words import word
 
 
 def plain(v: Lanes, i: Instr, names: list[str], given: list[str]) -> str:
@@ -20,4 +21,6 @@ def plain(v: Lanes, i: Instr, names: list[str], given: list[str]) -> str:
         return bitcast(v.like(given[0]), names[0], v)
     if i.op == "select":
         return v.select(*names)
+    if i.op == "philox":
+        return word(v, *names)
     return emit_op(i.op, v.like(given[0]), names)

@@ -175,6 +175,10 @@ class Build:
         """The position along ``dim`` (the inner dimension if not given), i64."""
         return self.emit("index", "i64", attr=dim)
 
+    def philox(self, index: Expr, seed: Expr, offset: Expr) -> Expr:
+        """Word ``index`` (i64) of the Philox stream (seed, offset), as u32."""
+        return self.emit("philox", "u32", (index, seed, offset))
+
     def reduce(self, how: str, value: Expr) -> Expr:
         """Reduces ``value`` along the inner dimension; seen by later regions of the row."""
         dtype = "i64" if how in ("argmax", "argmin") else value.dtype

@@ -21,6 +21,8 @@ of a dimension, or the name of a stride that the caller passes. Stride 0 broadca
 and ``store_at`` (offset, value), whose i64 offsets count elements from the buffer's start; which
 of two equal offsets is written last is not defined.
 
+``philox`` (index, seed, offset) is a word of a random stream, the same that the fill kernels store.
+
 With ``tile`` above 1, so many rows are worked on at once and share what does not depend on the
 row: with a fold this is a matrix product blocked in registers.
 """

@@ -10,7 +10,7 @@ from .nodes import Buffer, Instr, Kernel, Region
 # Numbers of operands, for operations that are not in the table of scalar ones.
 _OPERANDS: dict[str, tuple[int, ...]] = {
     "const": (0,), "param": (0,), "index": (0,), "load": (0,), "store": (1,), "load_at": (1, 2),
-    "store_at": (2,), "cast": (1,), "bitcast": (1,), "select": (3,),
+    "store_at": (2,), "cast": (1,), "bitcast": (1,), "select": (3,), "philox": (3,),
 }  # fmt: skip
 _HALVES = ("f16", "bf16")
 
@@ -130,6 +130,10 @@ class _Verifier:
             return i.dtype
         if i.op in ("load", "store", "load_at", "store_at"):
             return self._access(i, given, where)
+        if i.op == "philox":
+            if given != ["i64"] * 3:
+                raise self.fail(where, f"expected index, seed and offset as i64, found {given}")
+            return "u32"
         if i.op == "select":
             if given[0] != "bool" or given[1] != given[2]:
                 raise self.fail(where, f"expected (bool, T, T), found {given}")

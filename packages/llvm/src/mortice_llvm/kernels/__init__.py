@@ -13,6 +13,7 @@ import ctypes
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ..dtypes import dtype as find_dtype
 from ..dtypes import short
 from ..errors import UnknownKernel, nearest
 from ..runtime.library import load
@@ -26,7 +27,7 @@ Call = Callable[..., None]
 
 _ready: dict[tuple[str, ...], Any] = {}
 
-__all__ = ["channel", "column", "custom", "names", "philox", "pointwise", "row"]
+__all__ = ["channel", "column", "custom", "names", "philox", "pointwise", "row", "whole"]
 
 
 def _signature(outs: int, ins: int, ints: int, floats: int) -> list[type]:
@@ -87,6 +88,36 @@ def column(name: str, dtype: str = "f32") -> Call:
 def channel(name: str, dtype: str = "f32") -> Call:
     """The kernel ``name`` on (n, c, hw) with one number per channel; see docs/llvm.md."""
     return _ready.get(("channel", name, dtype)) or _named("channel", name, dtype)
+
+
+def whole(name: str, dtype: str = "f32") -> Call:
+    """``sum``, ``prod``, ``max`` or ``min`` of n contiguous elements: ``fn(out, x, n)``.
+
+    Parts of fixed size are reduced first, so the result does not depend on the number of threads.
+    """
+    key = ("whole", name, dtype)
+    found = _ready.get(key)
+    if found is None:
+        if name not in ("sum", "prod", "max", "min"):
+            raise UnknownKernel(f"no reduction of whole arrays {name!r}; sum, prod, max, min")
+        found = _ready[key] = _in_parts(row(name, dtype), find_dtype(dtype).size)
+    return found
+
+
+def _in_parts(by_row: Call, size: int, part: int = 16384) -> Call:
+    def reduce(out: int, x: int, n: int) -> None:
+        rows, tail = divmod(n, part)
+        if rows == 0:
+            by_row(out, x, 1, n)
+            return
+        partial = ctypes.create_string_buffer((rows + 1) * size)
+        at = ctypes.addressof(partial)
+        by_row(at, x, rows, part)
+        if tail:
+            by_row(at + rows * size, x + rows * part * size, 1, tail)
+        by_row(out, at, 1, rows + (tail > 0))
+
+    return reduce
 
 
 def custom(kernel: Kernel) -> Call:
