@@ -541,3 +541,15 @@ def test_no_home_at_all(hostile: Any) -> None:
         check=False,
     )
     assert "good works" in done.stdout, done.stderr
+
+
+def test_many_processes_at_once(hostile: Any) -> None:
+    """None of them takes another's marker for a dead one's, which would cost it a probe."""
+    hostile.device("bad", "import time; time.sleep(0.2)")
+    children = [
+        hostile.start("-c", LOAD.format(name="bad"), MORTICE_LOGS="plugins") for _ in range(6)
+    ]
+    for child in children:
+        out, err = child.communicate(timeout=100)
+        assert "loaded Device" in out, err
+        assert "in a probe" not in err

@@ -223,3 +223,32 @@ def test_well_known_module_not_installed(site: Any) -> None:
         """
     )
     assert said.count("It comes with the package mortice-nn: pip install --no-index") == 2
+
+
+def test_names_that_core_has_and_has_not() -> None:
+    from mortice._plugins.modules import core_owns
+
+    for name in ("errors", "utils", "_base", "_base.config"):
+        assert core_owns(name), name
+    # nn, utils.data: only stubs for type checkers lie there
+    for name in ("nn", "utils.data", "testing", "errors.nothing", "nothing.errors"):
+        assert not core_owns(name), name
+
+
+@pytest.mark.parametrize("name", ["nn", "utils.data", "testing"])
+def test_stub_directories_are_no_modules(site: Any, name: str) -> None:
+    """Core ships stubs for type checkers under these names; a plug-in provides the module."""
+    site.add(
+        "mortice-nn",  # hides an installed one: it comes first on the path
+        entries={"mortice.modules": {"nn": "acme_box", "utils.data": "acme_box"}},
+        modules={"acme_box.py": "inside = 'dust'\n"},
+    )
+    site.add(
+        "mortice-testing",
+        entries={"mortice.modules": {"testing": "acme_box"}},
+    )
+    said = site.run(f"import mortice.{name}; print(mortice.{name}.inside)")
+    assert said == "dust\n"
+    said = site.run(f"import mortice; print(mortice.{name}.inside)")
+    assert said == "dust\n"
+    assert f"module:{name}: not loaded, chosen" in site.cli("why", f"module:{name}")

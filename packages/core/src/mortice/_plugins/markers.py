@@ -47,8 +47,12 @@ class Marker:
     def close(self) -> None:
         if self._descriptor < 0:
             return
+        # Taken away before it is unlocked, or another process could find it unlocked; Windows
+        # lets nobody remove an open file.
+        if not self.keep and sys.platform != "win32":
+            _remove(self._path)
         os.close(self._descriptor)
-        if not self.keep:
+        if not self.keep and sys.platform == "win32":
             _remove(self._path)
 
 
@@ -67,16 +71,26 @@ def _make(entry: Entry) -> Marker:
     if where is None or PROBE_VARIABLE in os.environ:
         return Marker("", -1)
     path = os.path.join(where, f"{key(entry)}.{os.getpid()}.{next(_numbers)}")
+    # It gets the name that others look for when it is locked (Windows cannot rename an open file).
+    first = path if sys.platform == "win32" else f"{path}.new"
     try:
         os.makedirs(where, mode=0o700, exist_ok=True)
-        descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
+        descriptor = os.open(first, os.O_CREAT | os.O_RDWR, 0o600)
     except OSError:
         return Marker("", -1)
-    if not _try_lock(descriptor):
+    if not _try_lock(descriptor) or not _renamed(first, path):
         os.close(descriptor)
-        _remove(path)
+        _remove(first)
         return Marker("", -1)
     return Marker(path, descriptor)
+
+
+def _renamed(first: str, path: str) -> bool:
+    try:
+        os.replace(first, path)
+    except OSError:
+        return False
+    return True
 
 
 def abandoned(entry: Entry, *, remove: bool) -> bool:
@@ -85,7 +99,8 @@ def abandoned(entry: Entry, *, remove: bool) -> bool:
     if where is None or PROBE_VARIABLE in os.environ:
         return False
     try:
-        names = [name for name in os.listdir(where) if name.startswith(f"{key(entry)}.")]
+        mine = f"{key(entry)}."
+        names = [n for n in os.listdir(where) if n.startswith(mine) and not n.endswith(".new")]
     except OSError:
         return False
     dead = [path for path in (os.path.join(where, name) for name in names) if _is_dead(path)]
