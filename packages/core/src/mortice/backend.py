@@ -31,7 +31,13 @@ def random_draws(kind: str) -> Any:
 
 def shape_rule(name: str) -> Any:
     """The shape rule of an operator: its arguments -> (sizes, dtype[, strides]), or a list."""
-    return get(name).shape_rule()
+    rule = _rules.get(name)
+    if rule is None:
+        rule = _rules[name] = get(name).shape_rule()
+    return rule
+
+
+_rules: dict[str, Any] = {}
 
 
 __all__ = [

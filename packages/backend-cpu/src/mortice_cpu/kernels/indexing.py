@@ -18,6 +18,7 @@ from mortice.errors import DimensionError, DTypeError, ShapeError
 
 Kernel = Callable[..., Any]
 _ALL = slice(None)
+_LONG_ROW = 64
 
 
 # -- index and index_put ---------------------------------------------------------------------------
@@ -119,8 +120,8 @@ def add_at(target: Any, key: Any, values: Any) -> None:
 def add_rows(target: Any, rows: Any, values: Any) -> None:
     """``target[rows[i]] += values[i]`` for repeating rows.
 
-    Sorted by row and summed by segments where there are many columns: ``np.add.at`` costs 15 ns an
-    element, ``np.add.reduceat`` 1 ns.
+    Row by row where rows are long (1 us a row, and 0.5 ns an element); short rows through flat
+    positions, since ``np.add.at`` is quick (6 ns an element) on one dimension alone.
     """
     n = target.shape[0]
     if not rows.size or not values.size:
@@ -133,18 +134,22 @@ def add_rows(target: Any, rows: Any, values: Any) -> None:
     if rows.min() < 0:
         rows = np.where(rows < 0, rows + n, rows)
     small = target.dtype.kind == "V" or target.dtype == np.float16
+    work = target.astype(np.float32) if small else target
     if small:
         values = values.astype(np.float32)
-    order = np.argsort(rows, kind="stable")
-    ordered = rows[order]
-    starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
     with np.errstate(all="ignore"):
-        sums = np.add.reduceat(values[order], starts, axis=0)
-        places = ordered[starts]
-        if small:
-            target[places] = (target[places].astype(np.float32) + sums).astype(target.dtype)
+        if work[0].size >= _LONG_ROW:
+            for row, value in zip(rows.tolist(), values):
+                into = work[row]
+                np.add(into, value, out=into)
+        elif work.flags.c_contiguous:
+            width = work[0].size
+            places = (rows[:, None] * width + np.arange(width)).reshape(-1)
+            np.add.at(work.reshape(-1), places, values.reshape(-1))
         else:
-            target[places] += sums.astype(target.dtype, copy=False)
+            np.add.at(work, rows, values)
+    if small:
+        target[...] = work.astype(target.dtype)
 
 
 def index_put(self: Any, indices: Any, values: Any, accumulate: bool) -> Any:
@@ -325,9 +330,27 @@ def gather(self: Any, dim: int, index: Any, sparse_grad: bool) -> Any:
     a, at = np.atleast_1d(a), np.atleast_1d(at)
     d = mortice_dim(dim, a.ndim)
     _in_bounds(at, a.shape[d], d)
-    same = all(n == m for k, (n, m) in enumerate(zip(a.shape, at.shape)) if k != d)
-    out = np.take_along_axis(a, at, d) if same else a[_open(a.shape, d, at)]
+    if a.flags.c_contiguous:
+        out = a.reshape(-1).take(_flat(a.shape, d, at), mode="clip")  # bounds are checked
+    else:
+        out = a[_open(a.shape, d, at)]
     return wrap(out.reshape(shape), self._t)
+
+
+def _flat(shape: Any, d: int, at: Any) -> Any:
+    """Flat positions, in a contiguous array, of the places that ``_open`` names."""
+    step = 1
+    places: Any = None
+    rest = [0] * len(shape)
+    for k in range(len(shape) - 1, -1, -1):
+        rest[k] = step
+        step *= shape[k]
+    places = at * rest[d] if rest[d] != 1 else at
+    for k, n in enumerate(at.shape):
+        if k != d and n > 1:
+            along = np.arange(0, n * rest[k], rest[k]) if rest[k] else np.zeros(n, np.int64)
+            places = places + along.reshape([-1 if j == k else 1 for j in range(at.ndim)])
+    return places
 
 
 def _in_bounds(at: Any, size: int, d: int) -> None:
@@ -344,12 +367,14 @@ def _scatter_parts(target: Any, dim: int, index: Any, src: Any) -> Any:
     whole = target if target.ndim else target.reshape(1)
     d = mortice_dim(dim, whole.ndim)
     _in_bounds(at, whole.shape[d], d)
-    if src is None:
-        return whole, _open(whole.shape, d, at), None
-    values = np.atleast_1d(src._a)[tuple(slice(0, n) for n in at.shape)]
-    if np.may_share_memory(values, target):
-        values = values.copy()
-    return whole, _open(whole.shape, d, at), values
+    if src is not None:
+        src = np.atleast_1d(src._a)[tuple(slice(0, n) for n in at.shape)]
+        if np.may_share_memory(src, target):
+            src = src.copy()
+    if whole.flags.c_contiguous:  # flat positions: numpy is 4 times as quick on one dimension
+        values = None if src is None else src.reshape(-1)
+        return whole.reshape(-1), _flat(whole.shape, d, at).reshape(-1), values
+    return whole, _open(whole.shape, d, at), src
 
 
 def _scatter_src(self: Any, target: Any, dim: int, index: Any, src: Any) -> None:

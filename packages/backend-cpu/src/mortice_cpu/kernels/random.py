@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 
 import mortice
-from mortice.backend import random_draws, shape_rule, wrap
+from mortice.backend import generator_for, random_draws, shape_rule, wrap
 from mortice.errors import NoKernel, ShapeError
 
 Kernel = Callable[..., Any]
 Array = np.ndarray[Any, Any]
 
+_CPU = mortice.device("cpu")
 _native: Any = None
 _DTYPES = {"u32": np.uint32, "f32": np.float32, "f64": np.float64}
 
@@ -56,9 +57,7 @@ class Draw:
     """The numbers of one operator call."""
 
     def __init__(self, generator: Any) -> None:
-        from mortice.backend import generator_for
-
-        self.generator = generator_for(generator, mortice.device("cpu"))
+        self.generator = generator_for(generator, _CPU)
 
     def fill(self, kind: str, n: int) -> Array:
         return fill(kind, n, *self.generator.take())

@@ -104,9 +104,14 @@ class FunctionSchema:
         namespace, name, overload: ``"aten"``, ``"add"``, ``"Tensor"`` (overload may be empty).
         arguments: all of them in order, keyword-only ones last.
         returns: one entry per returned value.
+        tensor_positions: indices of the arguments that are or may hold tensors.
+        mutated: indices of the arguments that are written to.
     """
 
-    __slots__ = ("arguments", "by_name", "name", "namespace", "overload", "positional", "returns")
+    __slots__ = (
+        "arguments", "by_name", "mutated", "name", "namespace", "overload", "positional", "returns",
+        "tensor_positions",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -123,21 +128,13 @@ class FunctionSchema:
         self.returns = returns
         self.by_name = {a.name: i for i, a in enumerate(arguments)}
         self.positional = sum(not a.kwarg_only for a in arguments)
+        self.tensor_positions = tuple(i for i, a in enumerate(arguments) if a.type.is_tensor)
+        self.mutated = tuple(i for i, a in enumerate(arguments) if a.type.is_mutable)
 
     @property
     def qualified(self) -> str:
         """``aten::add.Tensor``."""
         return f"{self.namespace}::{self.name}" + (f".{self.overload}" if self.overload else "")
-
-    @property
-    def tensor_positions(self) -> tuple[int, ...]:
-        """Indices of the arguments that are or may hold tensors."""
-        return tuple(i for i, a in enumerate(self.arguments) if a.type.is_tensor)
-
-    @property
-    def mutated(self) -> tuple[int, ...]:
-        """Indices of the arguments that are written to."""
-        return tuple(i for i, a in enumerate(self.arguments) if a.type.is_mutable)
 
     @property
     def is_view(self) -> bool:

@@ -910,9 +910,28 @@ def linalg_matmul(input, other, **kwargs):
         raise
 
 _p_linalg_matmul.public = linalg_matmul
+_t_chain_matmul = table('chain_matmul')
 _p_chain_matmul = Packet("chain_matmul")
-def chain_matmul(*args, **kwargs):
-    return call_by_plan(_p_chain_matmul, args, kwargs)
+def chain_matmul(matrices, **kwargs):
+    if kwargs:
+        return slow(_p_chain_matmul, (matrices,), (), (), kwargs)
+    try:
+        keys = 0
+        if type(matrices) is list: matrices = tuple(matrices)
+        elif type(matrices) is not tuple: raise TypeError
+        for t in matrices: keys |= t._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_chain_matmul[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_chain_matmul, (matrices,), (), (), kwargs)
+    try:
+        return kernel(matrices)
+    except Exception as error:
+        failed('chain_matmul', error, (matrices,))
+        raise
 
 _p_chain_matmul.public = chain_matmul
 _t_cross = table('cross')

@@ -7,49 +7,220 @@ from mortice._dispatch.plan import call_by_plan
 from mortice._dispatch.state import GLOBAL, adjust
 from mortice._types.promotion import NUMBERS
 
+_t_cat = table('cat')
 _p_cat = Packet("cat")
-def cat(*args, **kwargs):
-    return call_by_plan(_p_cat, args, kwargs)
+def cat(tensors, dim=0, *, out=None, **kwargs):
+    if kwargs or out is not None:
+        return slow(_p_cat, (tensors, dim,), (0, ), (('out', out, None), ), kwargs)
+    try:
+        keys = 0
+        if type(tensors) is list: tensors = tuple(tensors)
+        elif type(tensors) is not tuple: raise TypeError
+        for t in tensors: keys |= t._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_cat[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_cat, (tensors, dim,), (0, ), (('out', out, None), ), kwargs)
+    try:
+        return kernel(tensors, dim)
+    except Exception as error:
+        failed('cat', error, (tensors, dim,))
+        raise
 
 _p_cat.public = cat
+_t_concat = table('concat')
 _p_concat = Packet("concat")
-def concat(*args, **kwargs):
-    return call_by_plan(_p_concat, args, kwargs)
+def concat(tensors, dim=0, *, out=None, **kwargs):
+    if kwargs or out is not None:
+        return slow(_p_concat, (tensors, dim,), (0, ), (('out', out, None), ), kwargs)
+    try:
+        keys = 0
+        if type(tensors) is list: tensors = tuple(tensors)
+        elif type(tensors) is not tuple: raise TypeError
+        for t in tensors: keys |= t._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_concat[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_concat, (tensors, dim,), (0, ), (('out', out, None), ), kwargs)
+    try:
+        return kernel(tensors, dim)
+    except Exception as error:
+        failed('concat', error, (tensors, dim,))
+        raise
 
 _p_concat.public = concat
+_t_concatenate = table('concatenate')
 _p_concatenate = Packet("concatenate")
-def concatenate(*args, **kwargs):
-    return call_by_plan(_p_concatenate, args, kwargs)
+def concatenate(tensors, dim=0, *, out=None, **kwargs):
+    if kwargs or out is not None:
+        return slow(_p_concatenate, (tensors, dim,), (0, ), (('out', out, None), ), kwargs)
+    try:
+        keys = 0
+        if type(tensors) is list: tensors = tuple(tensors)
+        elif type(tensors) is not tuple: raise TypeError
+        for t in tensors: keys |= t._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_concatenate[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_concatenate, (tensors, dim,), (0, ), (('out', out, None), ), kwargs)
+    try:
+        return kernel(tensors, dim)
+    except Exception as error:
+        failed('concatenate', error, (tensors, dim,))
+        raise
 
 _p_concatenate.public = concatenate
+_t_stack = table('stack')
 _p_stack = Packet("stack")
-def stack(*args, **kwargs):
-    return call_by_plan(_p_stack, args, kwargs)
+def stack(tensors, dim=0, *, out=None, **kwargs):
+    if kwargs or out is not None:
+        return slow(_p_stack, (tensors, dim,), (0, ), (('out', out, None), ), kwargs)
+    try:
+        keys = 0
+        if type(tensors) is list: tensors = tuple(tensors)
+        elif type(tensors) is not tuple: raise TypeError
+        for t in tensors: keys |= t._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_stack[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_stack, (tensors, dim,), (0, ), (('out', out, None), ), kwargs)
+    try:
+        return kernel(tensors, dim)
+    except Exception as error:
+        failed('stack', error, (tensors, dim,))
+        raise
 
 _p_stack.public = stack
+_t_hstack = table('hstack')
 _p_hstack = Packet("hstack")
-def hstack(*args, **kwargs):
-    return call_by_plan(_p_hstack, args, kwargs)
+def hstack(tensors, *, out=None, **kwargs):
+    if kwargs or out is not None:
+        return slow(_p_hstack, (tensors,), (), (('out', out, None), ), kwargs)
+    try:
+        keys = 0
+        if type(tensors) is list: tensors = tuple(tensors)
+        elif type(tensors) is not tuple: raise TypeError
+        for t in tensors: keys |= t._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_hstack[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_hstack, (tensors,), (), (('out', out, None), ), kwargs)
+    try:
+        return kernel(tensors)
+    except Exception as error:
+        failed('hstack', error, (tensors,))
+        raise
 
 _p_hstack.public = hstack
+_t_vstack = table('vstack')
 _p_vstack = Packet("vstack")
-def vstack(*args, **kwargs):
-    return call_by_plan(_p_vstack, args, kwargs)
+def vstack(tensors, *, out=None, **kwargs):
+    if kwargs or out is not None:
+        return slow(_p_vstack, (tensors,), (), (('out', out, None), ), kwargs)
+    try:
+        keys = 0
+        if type(tensors) is list: tensors = tuple(tensors)
+        elif type(tensors) is not tuple: raise TypeError
+        for t in tensors: keys |= t._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_vstack[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_vstack, (tensors,), (), (('out', out, None), ), kwargs)
+    try:
+        return kernel(tensors)
+    except Exception as error:
+        failed('vstack', error, (tensors,))
+        raise
 
 _p_vstack.public = vstack
+_t_row_stack = table('row_stack')
 _p_row_stack = Packet("row_stack")
-def row_stack(*args, **kwargs):
-    return call_by_plan(_p_row_stack, args, kwargs)
+def row_stack(tensors, *, out=None, **kwargs):
+    if kwargs or out is not None:
+        return slow(_p_row_stack, (tensors,), (), (('out', out, None), ), kwargs)
+    try:
+        keys = 0
+        if type(tensors) is list: tensors = tuple(tensors)
+        elif type(tensors) is not tuple: raise TypeError
+        for t in tensors: keys |= t._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_row_stack[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_row_stack, (tensors,), (), (('out', out, None), ), kwargs)
+    try:
+        return kernel(tensors)
+    except Exception as error:
+        failed('row_stack', error, (tensors,))
+        raise
 
 _p_row_stack.public = row_stack
+_t_dstack = table('dstack')
 _p_dstack = Packet("dstack")
-def dstack(*args, **kwargs):
-    return call_by_plan(_p_dstack, args, kwargs)
+def dstack(tensors, *, out=None, **kwargs):
+    if kwargs or out is not None:
+        return slow(_p_dstack, (tensors,), (), (('out', out, None), ), kwargs)
+    try:
+        keys = 0
+        if type(tensors) is list: tensors = tuple(tensors)
+        elif type(tensors) is not tuple: raise TypeError
+        for t in tensors: keys |= t._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_dstack[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_dstack, (tensors,), (), (('out', out, None), ), kwargs)
+    try:
+        return kernel(tensors)
+    except Exception as error:
+        failed('dstack', error, (tensors,))
+        raise
 
 _p_dstack.public = dstack
+_t_column_stack = table('column_stack')
 _p_column_stack = Packet("column_stack")
-def column_stack(*args, **kwargs):
-    return call_by_plan(_p_column_stack, args, kwargs)
+def column_stack(tensors, *, out=None, **kwargs):
+    if kwargs or out is not None:
+        return slow(_p_column_stack, (tensors,), (), (('out', out, None), ), kwargs)
+    try:
+        keys = 0
+        if type(tensors) is list: tensors = tuple(tensors)
+        elif type(tensors) is not tuple: raise TypeError
+        for t in tensors: keys |= t._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_column_stack[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_column_stack, (tensors,), (), (('out', out, None), ), kwargs)
+    try:
+        return kernel(tensors)
+    except Exception as error:
+        failed('column_stack', error, (tensors,))
+        raise
 
 _p_column_stack.public = column_stack
 _t_repeat = table('repeat')

@@ -7,14 +7,24 @@ from typing import Any
 
 from mortice._base.errors import ArgumentError, AutogradError, ShapeError
 from mortice._dispatch.call import Packet, call
-from mortice._dispatch.operator import get
+from mortice._dispatch.keys import CPU
+from mortice._dispatch.operator import get, table
+from mortice._dispatch.plan import call_by_plan
 from mortice._dispatch.state import GLOBAL
+from mortice._types.device import default_stack as default_devices
 from mortice._types.dtypes import DType
+from mortice._types.promotion import NUMBERS
 
-#: Operators whose first argument is a list of sizes: name -> arguments between size and options.
-_SIZED = ("zeros", "ones", "rand", "randn")
+#: Functions of a list of sizes: name -> (operator, arguments after the size, options after those).
+_SIZED = {
+    "zeros": ("zeros", (), 4),
+    "ones": ("ones", (), 4),
+    "empty": ("empty.memory_format", (), 5),
+    "rand": ("rand.generator", (None,), 4),
+    "randn": ("randn.generator", (None,), 4),
+}
 _OTHERS = (
-    "empty", "full", "arange", "range", "linspace", "logspace", "eye", "scalar_tensor",
+    "full", "arange", "range", "linspace", "logspace", "eye", "scalar_tensor",
     "empty_strided", "empty_permuted", "randint", "randperm",
     "hann_window", "hamming_window", "bartlett_window", "blackman_window", "kaiser_window",
     "empty_like", "zeros_like", "ones_like", "full_like", "rand_like", "randn_like", "randint_like",
@@ -65,6 +75,9 @@ def _finished(made: Any, requires_grad: bool) -> Any:
 
 def _sized(name: str) -> Callable[..., Any]:
     packet = Packet(name)
+    operator, between, options_after = _SIZED[name]
+    rest = (*between, *(None,) * options_after)
+    kernels = table(operator)
 
     def factory(
         *size: Any, requires_grad: bool = False, out: Any = None, **options: Any
@@ -76,7 +89,9 @@ def _sized(name: str) -> Callable[..., Any]:
                 if type(n) is not int:
                     break
             else:
-                return _finished(get(name)(size, None, None, None, None), requires_grad)
+                kernel = None if default_devices else kernels.get(CPU)
+                made = (kernel or get(operator).lookup(0))(size, *rest)
+                return _finished(made, requires_grad)
         if "size" in options and not size:
             size = options.pop("size")
         if out is not None:
@@ -94,7 +109,7 @@ def _plain(name: str) -> Callable[..., Any]:
     ) -> Any:
         if out is not None:
             return _into(out, packet, args, options)
-        return _finished(call(packet, args, options), requires_grad)
+        return _finished(call_by_plan(packet, args, options), requires_grad)
 
     return _named(factory, name, packet)
 
@@ -103,7 +118,7 @@ def _method(name: str) -> Callable[..., Any]:
     packet = Packet(name, True)
 
     def factory(self: Any, *args: Any, requires_grad: bool = False, **options: Any) -> Any:
-        return _finished(call(packet, (self, *args), options), requires_grad)
+        return _finished(call_by_plan(packet, (self, *args), options), requires_grad)
 
     return _named(factory, name, packet)
 
@@ -141,6 +156,22 @@ def new(self: Any, *args: Any, device: Any = None) -> Any:
     return get("empty.memory_format")(size or (0,), self._t, None, device, None, None)
 
 
+_arange = _plain("arange")
+_arange_kernels = table("arange.start_step")
+
+
+def arange(*args: Any, **options: Any) -> Any:
+    """The numbers from ``start`` (0) to ``end`` (excluded) in steps of ``step`` (1)."""
+    if not options and not GLOBAL.special and not default_devices:
+        kernel = _arange_kernels.get(CPU)
+        if kernel is not None and all(type(x) in NUMBERS for x in args):
+            if len(args) == 1:
+                return kernel(0, args[0], 1, None, None, None, None)
+            if 1 < len(args) < 4:
+                return kernel(*args, *(1,) * (3 - len(args)), None, None, None, None)
+    return _arange(*args, **options)
+
+
 _normal = Packet("normal")
 
 
@@ -160,6 +191,7 @@ _normal.public = normal
 FUNCTIONS: dict[str, Any] = {
     **{name: _sized(name) for name in _SIZED},
     **{name: _plain(name) for name in _OTHERS},
+    "arange": arange,
     "normal": normal,
 }
 

@@ -6,18 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from mortice._base.errors import AutogradError
-from mortice._dispatch.call import diagnose
 from mortice._dispatch.operator import get
 
 
 def call(name: str, *args: Any) -> Any:
     """An operator by registry name, with every schema argument given; its errors are precise."""
-    op = get(name)
-    try:
-        return op(*args)
-    except Exception as error:
-        diagnose(op, error, args)
-        raise
+    return get(name)(*args)
 
 
 def ones_like(x: Any) -> Any:

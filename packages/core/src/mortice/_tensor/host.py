@@ -28,6 +28,7 @@ from mortice._types.shapes import dense_strides_like, strides_for
 _new = object.__new__
 _ndarray = np.ndarray
 KEY_CPU_VIEW = K.CPU_VIEW
+_ALL = (slice(None),) * 64
 
 Kernels = dict[str, Callable[..., Any]]
 
@@ -112,17 +113,78 @@ def select(self: Any, dim: int, index: int) -> Any:
                 return _view(self, a[index])
             first = index + n if index < 0 else index
             return _view(self, a[first : first + 1].reshape(()))
+    elif 0 < dim < a.ndim:
+        n = a.shape[dim]
+        if -n <= index < n:
+            return _view(self, a[(*_ALL[:dim], index)])
     from mortice._ops.view import select as rule
 
     return _view(self, restride(self, *rule(self, dim, index)))
 
 
 def slice_(self: Any, dim: int, start: Any, end: Any, step: int) -> Any:
-    if dim == 0 and step > 0 and self._a.ndim:
-        return _view(self, self._a[start:end:step])
+    a = self._a
+    if step > 0 and 0 <= dim < a.ndim:
+        if not dim:
+            return _view(self, a[start:end:step])
+        return _view(self, a[(*_ALL[:dim], slice(start, end, step))])
     from mortice._ops.view import slice_ as rule
 
     return _view(self, restride(self, *rule(self, dim, start, end, step)))
+
+
+def expand(self: Any, size: Any, implicit: bool) -> Any:
+    sizes, steps = shapes.expand_strides(self._a.shape, self._a.strides, size)
+    a = self._a
+    if not a.size or not a.flags.c_contiguous:
+        from mortice._ops.view import expand as rule
+
+        return _view(self, restride(self, *rule(self, size)))
+    return _view(self, _ndarray(sizes, a.dtype, a, 0, steps))
+
+
+def unbind(self: Any, dim: int) -> Any:
+    a = self._a
+    if not a.ndim or not -a.ndim <= dim < a.ndim:
+        from mortice._ops.view import unbind as rule
+
+        rule(self, dim)
+    if a.ndim == 1:
+        return tuple(_view(self, a[i : i + 1].reshape(())) for i in range(a.shape[0]))
+    rows = a if not dim else np.moveaxis(a, dim, 0)
+    return tuple([_view(self, row) for row in rows])
+
+
+def split(self: Any, split_size: int, dim: int) -> Any:
+    from mortice._ops.view import even_sizes
+
+    if not self._a.ndim:
+        raise ShapeError("split expects at least a 1-dimensional tensor")
+    return _parts(self, even_sizes(self._a.shape, split_size, dim), dim)
+
+
+def split_with_sizes(self: Any, split_sizes: Any, dim: int) -> Any:
+    a = self._a
+    if not a.ndim or not -a.ndim <= dim < a.ndim or sum(split_sizes) != a.shape[dim]:
+        from mortice._ops.view import split_with_sizes as rule
+
+        rule(self, split_sizes, dim)
+    if split_sizes and min(split_sizes) < 0:
+        from mortice._ops.view import split_with_sizes as rule
+
+        rule(self, split_sizes, dim)
+    return _parts(self, split_sizes, dim)
+
+
+def _parts(self: Any, sizes: Any, dim: int) -> Any:
+    a = self._a
+    before = _ALL[: dim % a.ndim]
+    parts: list[Any] = []
+    start = 0
+    for n in sizes:
+        parts.append(_view(self, a[(*before, slice(start, start + n))]))
+        start += n
+    return tuple(parts)
 
 
 # -- memory --------------------------------------------------------------------------------------
@@ -246,6 +308,10 @@ def zero_(self: Any) -> Any:
 
 def copy_(self: Any, src: Any, non_blocking: bool) -> Any:
     """Copy ``src`` into ``self``, broadcasting, converting and crossing devices."""
+    a, b = self._a, src._a
+    if self._t is src._t and type(a) is _ndarray and type(b) is _ndarray and a.shape == b.shape:
+        np.copyto(a, b)  # sees to overlapping memory itself
+        return self
     shapes.expand_strides(src.shape, src.stride(), self.shape)
     if type(self._a) is _ndarray and type(src._a) is _ndarray:
         source = src._a
@@ -277,6 +343,16 @@ def to_copy(
 ) -> Any:
     """A copy in another dtype, on another device or in another memory format."""
     dtype = dtype or self._t
+    a = self._a
+    if (
+        (device is None or device is CPU)
+        and memory_format is None
+        and type(a) is _ndarray
+        and a.flags.c_contiguous
+    ):
+        out = np.empty(a.shape, dtype.numpy)
+        host_copy(out, a)
+        return wrap(out, dtype)
     target = self.device if device is None else Device(device)
     if memory_format is None or memory_format is layout.preserve_format:
         strides = dense_strides_like(self.shape, self.stride())
@@ -324,6 +400,10 @@ HOST: Kernels = {
     "detach": detach,
     "select.int": select,
     "slice.Tensor": slice_,
+    "expand": expand,
+    "unbind.int": unbind,
+    "split.Tensor": split,
+    "split_with_sizes": split_with_sizes,
     "empty.memory_format": empty_,
     "empty_strided": empty_strided,
     "zeros": zeros,

@@ -16,11 +16,21 @@ from mortice._dispatch import keys as K
 from mortice._dispatch.call import Packet, failed
 from mortice._dispatch.operator import get, table
 from mortice._dispatch.state import GLOBAL, THREAD
+from mortice._tensor.make import storage_of, view_of
 from mortice._types import dtypes
 
 _select = table("select.int")
 _slice = table("slice.Tensor")
 
+_CPU, _VIEW = K.CPU, K.VIEW
+#: dtype -> Python numbers that numpy writes to it as PyTorch does.
+_PLAIN = {
+    "float32": (int, float),
+    "float64": (int, float),
+    "int64": (int,),
+    "int32": (int,),
+    "bool": (bool,),
+}
 _INDEX_DTYPES = frozenset(("int64", "int32", "uint8", "bool"))
 _MASKS = frozenset(("uint8", "bool"))
 _getitem_packet = Packet("__getitem__", True)
@@ -48,7 +58,32 @@ def getitem(self: Any, index: Any) -> Any:
                 and self._a.shape
             ):
                 return kernel(self, 0, start, end, 1 if step is None else step)
+    if kind is tuple and not GLOBAL.special and self._k & ~_VIEW == _CPU and _is_basic(index):
+        try:
+            return view_of(self, self._a[index if Ellipsis in index else (*index, ...)])
+        except IndexError:
+            pass  # the long way says what is wrong
     return _getitem(self, index)
+
+
+def _is_basic(index: tuple[Any, ...]) -> bool:
+    """Whether numpy takes an index as it is: integers, plain slices, None and one Ellipsis."""
+    ellipses = 0
+    for item in index:
+        kind = type(item)
+        if kind is slice:
+            step, start, end = item.step, item.start, item.stop
+            if not (
+                (step is None or type(step) is int and step > 0)
+                and (start is None or type(start) is int)
+                and (end is None or type(end) is int)
+            ):
+                return False
+        elif item is Ellipsis:
+            ellipses += 1
+        elif kind is not int and item is not None:
+            return False
+    return ellipses < 2
 
 
 def _selected(kernel: Any, self: Any, index: int) -> Any:
@@ -80,6 +115,8 @@ def setitem(self: Any, index: Any, value: Any) -> None:
         modes.through_function_overrides(_setitem_packet, (self, index, value), {})
         return
     is_tensor = hasattr(value, "_k")
+    if not GLOBAL.special and self._k & ~_VIEW == _CPU and _written(self, index, value, is_tensor):
+        return
     if not is_tensor and not isinstance(value, (int, float, complex)):
         value = _number(self, value)
     target, tensors = _through_views(self, index, False)
@@ -91,6 +128,36 @@ def setitem(self: Any, index: Any, value: Any) -> None:
     elif value.ndim > target.ndim:
         value = _without_leading_ones(value, target.ndim)
     _call("index_put_", target, tensors, value, False)
+
+
+def _written(self: Any, index: Any, value: Any, is_tensor: bool) -> bool:
+    """Write through numpy where nothing is to be recorded and no conversion is subtle."""
+    if GLOBAL.views_may_be_stale and self._k & _VIEW:
+        return False
+    if type(index) is not tuple:
+        index = (index,)
+    if not _is_basic(index):
+        return False
+    if is_tensor:
+        if value._k & ~_VIEW != _CPU or value._t is not self._t or value._k & K.OVERRIDE:
+            return False
+        source = value._a
+    else:
+        if type(value) not in _PLAIN.get(self._t.name, ()) or not -1e38 < value < 1e38:
+            return False
+        source = value
+    try:
+        target = self._a[index if Ellipsis in index else (*index, ...)]
+        if is_tensor and source.shape != target.shape:
+            return False
+        target[...] = source
+    except (IndexError, OverflowError):
+        return False  # the long way says what is wrong
+    s = self._s
+    if s is None:
+        s = storage_of(self)
+    s.version += 1
+    return True
 
 
 def _assign(target: Any, value: Any, is_tensor: bool) -> None:
@@ -184,6 +251,9 @@ def _through_views(self: Any, index: Any, reading: bool) -> tuple[Any, Any]:
         return result, None
     while tensors[-1] is None:
         tensors.pop()
+    device = self.device
+    if device.type != "cpu":  # indices on the host may name places on a device
+        tensors = [t.to(device) if t is not None and t.is_cpu else t for t in tensors]
     return result, tuple(tensors)
 
 

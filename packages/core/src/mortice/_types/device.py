@@ -73,14 +73,14 @@ class Device:
         return self
 
     def __enter__(self) -> Device:
-        _default_stack.append(self)
+        default_stack.append(self)
         return self
 
     def __exit__(self, *exc: object) -> None:
-        _default_stack.pop()
+        default_stack.pop()
 
 
-_default_stack: list[Device] = []
+default_stack: list[Device] = []
 
 
 def _split(text: str, index: int | None) -> tuple[str, int | None]:
@@ -123,11 +123,11 @@ META = Device("meta")
 
 def current_default() -> Device:
     """Where factories make tensors when no device is given."""
-    return _default_stack[-1] if _default_stack else CPU
+    return default_stack[-1] if default_stack else CPU
 
 
 def set_default(device: Any) -> None:
     """``mortice.set_default_device``; None restores the CPU."""
-    del _default_stack[:]
+    del default_stack[:]
     if device is not None:
-        _default_stack.append(Device(device))
+        default_stack.append(Device(device))

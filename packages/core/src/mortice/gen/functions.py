@@ -122,21 +122,26 @@ class PacketSpec:
 
 def _can_inline(op: Declared) -> bool:
     arguments = op.schema.arguments
-    if op.form == "out" or not arguments or not any(_is_plain_tensor(a) for a in arguments):
+    if op.form == "out" or not arguments or not arguments[0].type.is_tensor:
         return False
     first = arguments[0]
-    if not _is_plain_tensor(first) or first.type.is_optional:
+    if first.type.is_optional or not (_is_plain_tensor(first) or _is_tensor_list(first)):
         return False
     for a in arguments:
-        if a.type.is_tensor and a.type.is_list:
+        if a.type.is_tensor and a.type.is_list and a is not first:
             return False
-        if a.type.is_list and a.type.base not in ("int", "SymInt"):
+        if a.type.is_list and a.type.base not in ("int", "SymInt") and a is not first:
             return False
         if a.default is not REQUIRED and not isinstance(
             a.default, (int, float, bool, str, list, type(None))
         ):
             return False
     return True
+
+
+def _is_tensor_list(a: Argument) -> bool:
+    """``Tensor[]``, without optional elements."""
+    return a.type.is_tensor and a.type.form == ("[]",)
 
 
 def _is_plain_tensor(a: Argument) -> bool:
@@ -374,7 +379,14 @@ def _key_lines(op: Declared, names: list[str]) -> list[str]:
             lines.append(f"        if type({name}) not in NUMBERS: keys |= {name}._k")
         else:
             required.append(f"{name}._k")
-    return [f"        keys = {' | '.join(required)}", *lines]
+    first = op.schema.arguments[0]
+    if _is_tensor_list(first):
+        lines[:0] = [
+            f"        if type({names[0]}) is list: {names[0]} = tuple({names[0]})",
+            f"        elif type({names[0]}) is not tuple: raise TypeError",
+            f"        for t in {names[0]}: keys |= t._k",
+        ]
+    return [f"        keys = {' | '.join(required) or 0}", *lines]
 
 
 def _int_list_lines(op: Declared, names: list[str]) -> list[str]:
