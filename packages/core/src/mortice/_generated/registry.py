@@ -1320,11 +1320,6 @@ ROWS = {
     'split_copy.Tensor': {'schema': 'aten::split_copy.Tensor(Tensor self, SymInt split_size, int dim=0) -> Tensor[]', 'family': 'view', 'kind': 'composite', 'body': 'split_copy'},
     'split_with_sizes_copy': {'schema': 'aten::split_with_sizes_copy(Tensor self, SymInt[] split_sizes, int dim=0) -> Tensor[]', 'family': 'view', 'kind': 'composite', 'body': 'split_with_sizes_copy'},
     'unbind_copy.int': {'schema': 'aten::unbind_copy.int(Tensor self, int dim=0) -> Tensor[]', 'family': 'view', 'kind': 'composite', 'body': 'unbind_copy'},
-    'sym_size.int': {'schema': 'aten::sym_size.int(Tensor self, int dim) -> SymInt', 'family': 'view', 'kind': 'composite', 'body': 'sym_size', 'derivative': 'none', 'tags': ('core',)},
-    'sym_stride.int': {'schema': 'aten::sym_stride.int(Tensor self, int dim) -> SymInt', 'family': 'view', 'kind': 'composite', 'body': 'sym_stride', 'derivative': 'none', 'tags': ('core',)},
-    'sym_numel': {'schema': 'aten::sym_numel(Tensor self) -> SymInt', 'family': 'view', 'kind': 'composite', 'body': 'sym_numel', 'derivative': 'none', 'tags': ('core',)},
-    'sym_storage_offset': {'schema': 'aten::sym_storage_offset(Tensor self) -> SymInt', 'family': 'view', 'kind': 'composite', 'body': 'sym_storage_offset', 'derivative': 'none', 'tags': ('core',)},
-    'sym_is_contiguous': {'schema': 'aten::sym_is_contiguous(Tensor self, MemoryFormat memory_format=contiguous_format) -> SymBool', 'family': 'view', 'kind': 'composite', 'body': 'sym_is_contiguous', 'derivative': 'none', 'tags': ('core',)},
 }
 PACKETS = {
     'relu': ('relu', 'relu.out'),
@@ -2088,9 +2083,4 @@ PACKETS = {
     'split_copy': ('split_copy.Tensor',),
     'split_with_sizes_copy': ('split_with_sizes_copy',),
     'unbind_copy': ('unbind_copy.int',),
-    'sym_size': ('sym_size.int',),
-    'sym_stride': ('sym_stride.int',),
-    'sym_numel': ('sym_numel',),
-    'sym_storage_offset': ('sym_storage_offset',),
-    'sym_is_contiguous': ('sym_is_contiguous',),
 }

@@ -425,27 +425,4 @@ split_with_sizes_copy = _copies_of("split_with_sizes")
 unbind_copy = _copies_of("unbind.int")
 
 
-# -- metadata ------------------------------------------------------------------------------------
-
-
-def sym_size(self: Any, dim: int) -> Any:
-    return self.size(dim)
-
-
-def sym_stride(self: Any, dim: int) -> Any:
-    return self.stride(dim)
-
-
-def sym_numel(self: Any) -> Any:
-    return shapes.numel(self._a.shape)
-
-
-def sym_storage_offset(self: Any) -> Any:
-    return self.storage_offset()
-
-
-def sym_is_contiguous(self: Any, memory_format: Any) -> Any:
-    return self.is_contiguous(memory_format)
-
-
 __all__ = [name for name in dir() if not name.startswith("_")]
