@@ -41,14 +41,19 @@ _ALIASES = {
 globals().update({name: getattr(_m, target) for name, target in _ALIASES.items()})
 
 
-def softmax(input: Any, dim: int, *, dtype: Any = None) -> Any:  # noqa: A002
+def softmax(input: Any, dim: int, *, dtype: Any = None) -> Any:
     """exp(input) normalised to sum to 1 along ``dim``."""
     return _m.softmax(input, dim, dtype=dtype)
 
 
-def log_softmax(input: Any, dim: int, *, dtype: Any = None) -> Any:  # noqa: A002
+def log_softmax(input: Any, dim: int, *, dtype: Any = None) -> Any:
     """The logarithm of ``softmax``."""
     return _m.log_softmax(input, dim, dtype=dtype)
 
 
-__all__ = sorted([*_ALIASES, "softmax", "log_softmax"])  # pyright: ignore[reportUnsupportedDunderAll]
+__all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
+    "digamma", "entr", "erf", "erfc", "erfcx", "erfinv", "exp2", "expit", "expm1", "gammaln",
+    "i0", "i0e", "i1", "i1e", "log1p", "log_ndtr", "log_softmax", "logit", "logsumexp",
+    "multigammaln", "ndtr", "ndtri", "polygamma", "psi", "round", "sinc", "softmax", "xlog1py",
+    "xlogy", "zeta",
+]  # fmt: skip

@@ -60,9 +60,13 @@ def _make_number(value: Any, dtype: np.dtype[Any]) -> Any:
     if kind != "c" and isinstance(value, complex):
         value = value.real
     with np.errstate(all="ignore"):
-        return np.array(value).astype(dtype) if not isinstance(value, int) else np.array(
-            float(value) if kind in "fcV" and value.bit_length() < 1024 else value
-        ).astype(dtype)
+        return (
+            np.array(value).astype(dtype)
+            if not isinstance(value, int)
+            else np.array(
+                float(value) if kind in "fcV" and value.bit_length() < 1024 else value
+            ).astype(dtype)
+        )
 
 
 def fitting(value: Any, dtype: Any) -> Any:
@@ -77,7 +81,9 @@ def fitting(value: Any, dtype: Any) -> Any:
     if lost:
         from mortice.errors import DTypeError
 
-        raise DTypeError(f"value cannot be converted to type {dtype.name} without overflow: {value}")
+        raise DTypeError(
+            f"value cannot be converted to type {dtype.name} without overflow: {value}"
+        )
     return r
 
 

@@ -59,7 +59,8 @@ def _digamma_positive(x: Any) -> Any:
         x = np.where(small, x + 1, x)
     z = 1 / (x * x)
     tail = z * (
-        1 / 12 - z * (1 / 120 - z * (1 / 252 - z * (1 / 240 - z * (1 / 132 - z * (691 / 32760 - z / 12)))))
+        1 / 12
+        - z * (1 / 120 - z * (1 / 252 - z * (1 / 240 - z * (1 / 132 - z * (691 / 32760 - z / 12)))))
     )
     return shift + np.log(x) - 0.5 / x - tail
 
@@ -120,9 +121,7 @@ def erfinv(a: Any) -> Any:
     for _ in range(3):
         # erfc keeps its digits where erf is near 1.
         size = np.abs(x)
-        error = np.where(
-            np.abs(y) > 0.5, np.sign(y) * ((1 - np.abs(y)) - erfc(size)), erf(x) - y
-        )
+        error = np.where(np.abs(y) > 0.5, np.sign(y) * ((1 - np.abs(y)) - erfc(size)), erf(x) - y)
         step = error / (2 / math.sqrt(math.pi) * np.exp(-x * x))
         x = x - np.where(np.isfinite(step), step, 0)
     x = np.where(np.abs(y) == 1, np.copysign(np.inf, y), x)

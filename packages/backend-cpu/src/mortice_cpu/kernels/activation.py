@@ -183,7 +183,9 @@ def _approximation(forms: dict[str, Kernel], approximate: str) -> Kernel:
     if form is None:
         from mortice.errors import DTypeError
 
-        raise DTypeError(f"approximate argument must be either none or tanh, found {approximate!r}.")
+        raise DTypeError(
+            f"approximate argument must be either none or tanh, found {approximate!r}."
+        )
     return form
 
 
@@ -310,7 +312,9 @@ def _hardswish_backward(g: Any, a: Any) -> Any:
 
 def _softshrink(a: Any, lambd: Any) -> Any:
     zero = a.dtype.type(0)
-    return np.where(np.isnan(a), a, np.where(a > lambd, a - lambd, np.where(a < -lambd, a + lambd, zero)))
+    return np.where(
+        np.isnan(a), a, np.where(a > lambd, a - lambd, np.where(a < -lambd, a + lambd, zero))
+    )
 
 
 def _hardshrink(a: Any, lambd: Any) -> Any:

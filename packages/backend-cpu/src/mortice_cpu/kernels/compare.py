@@ -59,8 +59,10 @@ def _shift(left: bool) -> Kernel:
         if left:
             return np.where(out, a.dtype.type(0), np.left_shift(a, np.where(out, 0, b)))
         limit = width - 1
-        return np.right_shift(a, np.where(out, limit, b)) if a.dtype.kind == "i" else np.where(
-            out, a.dtype.type(0), np.right_shift(a, np.where(out, 0, b))
+        return (
+            np.right_shift(a, np.where(out, limit, b))
+            if a.dtype.kind == "i"
+            else np.where(out, a.dtype.type(0), np.right_shift(a, np.where(out, 0, b)))
         )
 
     kernel = binary(lambda a, b: apply(a, b).astype(a.dtype))
@@ -79,7 +81,9 @@ def equal(self: Any, other: Any) -> bool:
     if self._t is not other._t:
         from mortice.errors import DTypeError
 
-        raise DTypeError(f"Expected object of data type {self._t!r} but got data type {other._t!r} for argument 'other'")
+        raise DTypeError(
+            f"Expected object of data type {self._t!r} but got data type {other._t!r} for argument 'other'"
+        )
     return self._a.shape == other._a.shape and bool(np.all(self._a == other._a))
 
 

@@ -137,7 +137,7 @@ def sort_stable(self: Any, stable: bool | None, dim: int, descending: bool) -> A
     return sort(self, dim, descending)
 
 
-def topk(self: Any, k: int, dim: int, largest: bool, sorted: bool) -> Any:  # noqa: A002
+def topk(self: Any, k: int, dim: int, largest: bool, sorted: bool) -> Any:
     t = self._t
     if t.is_complex or t is dtypes.bool_:
         raise TypeError("dtype")
@@ -167,8 +167,10 @@ def _first_k(a: Any, k: int, axis: int, largest: bool) -> Any:
 
 def _pick(self: Any, a: Any, order: Any, place: Any, axis: int, keepdim: bool, result: Any) -> Any:
     """The element of rank ``place`` (a number or one per row) with its index."""
-    at = np.expand_dims(np.asarray(place), axis) if np.ndim(place) else np.full(
-        tuple(1 if d == axis else s for d, s in enumerate(a.shape)), place
+    at = (
+        np.expand_dims(np.asarray(place), axis)
+        if np.ndim(place)
+        else np.full(tuple(1 if d == axis else s for d, s in enumerate(a.shape)), place)
     )
     index = np.take_along_axis(order, at, axis)
     values = np.take_along_axis(self._a, index, axis)
@@ -300,7 +302,9 @@ def bucketize(self: Any, boundaries: Any, out_int32: bool, right: bool) -> Any:
     if boundaries._a.ndim != 1:
         raise TypeError("boundaries")
     kind = compute_type(result_type((self, boundaries)))
-    found = np.searchsorted(operand(boundaries, kind), operand(self, kind), "right" if right else "left")
+    found = np.searchsorted(
+        operand(boundaries, kind), operand(self, kind), "right" if right else "left"
+    )
     return _counts(found, out_int32)
 
 

@@ -31,7 +31,10 @@ def add(self: Any, other: Any, alpha: Any) -> Any:
     if alpha == 1:
         if type(other) not in NUMBERS:
             if t is other._t and t.itemsize > 2:
-                return wrap(np.add(self._a, other._a), t)
+                try:
+                    return wrap(np.add(self._a, other._a), t)
+                except FloatingPointError:  # numpy was told to raise
+                    return _sum(np.add, self, other, alpha)
         elif t.kind == FLOAT and t.itemsize > 2 and type(other) is not complex:
             a = self._a
             return wrap(np.add(a, number(other, a.dtype)), t)
@@ -43,7 +46,10 @@ def sub(self: Any, other: Any, alpha: Any) -> Any:
     if alpha == 1:
         if type(other) not in NUMBERS:
             if t is other._t and t.itemsize > 2:
-                return wrap(np.subtract(self._a, other._a), t)
+                try:
+                    return wrap(np.subtract(self._a, other._a), t)
+                except FloatingPointError:  # numpy was told to raise
+                    return _sum(np.subtract, self, other, alpha)
         elif t.kind == FLOAT and t.itemsize > 2 and type(other) is not complex:
             a = self._a
             return wrap(np.subtract(a, number(other, a.dtype)), t)

@@ -112,7 +112,9 @@ def prod_dims(self: Any, dim: Any, keepdim: bool, dtype: Any) -> Any:
     t = _sum_dtype(self, dtype)
     a = operand(self, compute_type(t))
     with np.errstate(all="ignore"):
-        return finished(np.asarray(np.multiply.reduce(a, axes(a, dim), keepdims=keepdim, dtype=a.dtype)), t)
+        return finished(
+            np.asarray(np.multiply.reduce(a, axes(a, dim), keepdims=keepdim, dtype=a.dtype)), t
+        )
 
 
 # -- extrema ----------------------------------------------------------------------------------------
@@ -279,7 +281,7 @@ def std_mean(self: Any, dim: Any, correction: Any, keepdim: bool) -> Any:
 # -- norms and counts ---------------------------------------------------------------------------------
 
 
-def vector_norm(self: Any, ord: Any, dim: Any, keepdim: bool, dtype: Any) -> Any:  # noqa: A002
+def vector_norm(self: Any, ord: Any, dim: Any, keepdim: bool, dtype: Any) -> Any:
     t = dtype or self._t
     if t.kind < FLOAT or self._t.kind < FLOAT or t.is_complex != self._t.is_complex:
         raise TypeError("dtype")

@@ -191,7 +191,9 @@ def nan_to_num(self: Any, nan: float | None, posinf: float | None, neginf: float
     if a.dtype.kind == "c":
         parts = np.ascontiguousarray(a).view(a.real.dtype)
         info = _limits(t.to_real())
-        return finished(_replaced(parts, info, nan, posinf, neginf).view(a.dtype).reshape(a.shape), t)
+        return finished(
+            _replaced(parts, info, nan, posinf, neginf).view(a.dtype).reshape(a.shape), t
+        )
     return finished(_replaced(a, _limits(t), nan, posinf, neginf), t)
 
 
@@ -242,7 +244,9 @@ def _test(function: Callable[[Any], Any], otherwise: bool) -> Kernel:
 def signbit(self: Any) -> Any:
     t = self._t
     if t.kind < FLOAT:
-        return wrap(self._a < 0 if t is not dtypes.bool_ else np.zeros(self._a.shape, bool), dtypes.bool_)
+        return wrap(
+            self._a < 0 if t is not dtypes.bool_ else np.zeros(self._a.shape, bool), dtypes.bool_
+        )
     return wrap(np.signbit(operand(self, compute_type(t))), dtypes.bool_)
 
 

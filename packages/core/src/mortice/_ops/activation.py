@@ -24,7 +24,9 @@ def unary_floating(self: Any, *rest: Any) -> Any:
     return unary(self)
 
 
-def elu_backward(grad: Any, alpha: Any, scale: Any, input_scale: Any, is_result: bool, x: Any) -> Any:
+def elu_backward(
+    grad: Any, alpha: Any, scale: Any, input_scale: Any, is_result: bool, x: Any
+) -> Any:
     if is_result and alpha < 0:
         raise ShapeError(
             "In-place elu backward calculation is triggered with a negative slope which is not "
@@ -54,9 +56,7 @@ def glu(self: Any, dim: int) -> Any:
         raise ShapeError("glu does not support 0-dimensional tensors")
     d = wrap_dim(dim, len(shape))
     if shape[d] % 2:
-        raise ShapeError(
-            f"Halving dimension must be even, but dimension {d} is size {shape[d]}"
-        )
+        raise ShapeError(f"Halving dimension must be even, but dimension {d} is size {shape[d]}")
     shape[d] //= 2
     return tuple(shape), unary_floating(self)[1]
 
@@ -87,9 +87,7 @@ def prelu(self: Any, weight: Any) -> Any:
     """``weight`` has one element, or one per channel (dimension 1)."""
     shape = tuple(self._a.shape)
     if weight._t is not self._t:
-        raise DTypeError(
-            f"prelu: Type promoting not supported. Got {self._t!r} and {weight._t!r}"
-        )
+        raise DTypeError(f"prelu: Type promoting not supported. Got {self._t!r} and {weight._t!r}")
     count = weight.numel()
     if count != 1:
         if not shape:
@@ -161,7 +159,12 @@ def elu_grad_grad(
     if is_result:
         second = grad * grad_output * input_scale
     else:
-        second = grad * grad_output * (x * input_scale).exp() * (input_scale * input_scale * alpha * scale)
+        second = (
+            grad
+            * grad_output
+            * (x * input_scale).exp()
+            * (input_scale * input_scale * alpha * scale)
+        )
     return second.masked_fill(x > 0, 0)
 
 
@@ -218,4 +221,8 @@ def glu_grad_grad(grad: Any, grad_output: Any, self: Any, dim: int) -> Any:
     return call("cat", (first, second), dim)
 
 
-__all__ = [name for name in dir() if not name.startswith("_")] + ["conj", "unary_real", "zeros_like"]
+__all__ = [name for name in dir() if not name.startswith("_")] + [
+    "conj",
+    "unary_real",
+    "zeros_like",
+]

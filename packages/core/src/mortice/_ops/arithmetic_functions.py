@@ -71,7 +71,7 @@ def _set_part(part: str) -> Any:
 
 
 def norm(
-    input: Any,  # noqa: A002
+    input: Any,
     p: Any = "fro",
     dim: Any = None,
     keepdim: bool = False,
@@ -103,7 +103,10 @@ _COMPUTE_MODES = {
 
 
 def cdist(
-    x1: Any, x2: Any, p: float = 2.0, compute_mode: str | None = "use_mm_for_euclid_dist_if_necessary"
+    x1: Any,
+    x2: Any,
+    p: float = 2.0,
+    compute_mode: str | None = "use_mm_for_euclid_dist_if_necessary",
 ) -> Any:
     """Distances (..., P, R) in the p-norm between rows of x1 (..., P, M) and of x2 (..., R, M)."""
     if isinstance(compute_mode, str):

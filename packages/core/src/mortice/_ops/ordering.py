@@ -9,11 +9,7 @@ from mortice._base.errors import DTypeError, ShapeError
 from mortice._ops.formulas import call, conj, zeros
 from mortice._ops.pointwise import shape_of, tensor_like
 from mortice._ops.reduction import (
-    at_indices,
-    extremum_all,
-    reduced,
     selected,
-    spread_evenly,
 )
 from mortice._types import dtypes
 from mortice._types.shapes import wrap_dim
@@ -49,7 +45,7 @@ def sort_stable(self: Any, stable: Any, dim: int, descending: bool) -> Any:
     return same_pair(self, dim)
 
 
-def topk(self: Any, k: int, dim: int, largest: bool, sorted: bool) -> Any:  # noqa: A002
+def topk(self: Any, k: int, dim: int, largest: bool, sorted: bool) -> Any:
     shape = list(self._a.shape)
     d = wrap_dim(dim, len(shape))
     if self._t.is_complex or self._t is dtypes.bool_:
@@ -89,9 +85,7 @@ def searchsorted(
 ) -> Any:
     if side is not None:
         if side not in ("left", "right"):
-            raise ShapeError(
-                f"searchsorted(): side can only be 'left' or 'right' but got {side}"
-            )
+            raise ShapeError(f"searchsorted(): side can only be 'left' or 'right' but got {side}")
         if side == "left" and right:
             raise ShapeError(
                 "searchsorted(): side and right can't be set to opposites, got side of left while "
@@ -268,7 +262,9 @@ def _checked_quantiles(self: Any, q: Any, interpolation: str) -> Any:
 def _at_ranks(ordered: Any, ranks: Any, interpolation: str) -> Any:
     """Values at fractional positions of sorted rows."""
     if interpolation in ("lower", "higher", "nearest"):
-        chosen = {"lower": ranks.floor, "higher": ranks.ceil, "nearest": ranks.round}[interpolation]()
+        chosen = {"lower": ranks.floor, "higher": ranks.ceil, "nearest": ranks.round}[
+            interpolation
+        ]()
         return ordered.gather(-1, chosen.to(dtypes.int64))
     below = ranks.floor()
     low = ordered.gather(-1, below.to(dtypes.int64))

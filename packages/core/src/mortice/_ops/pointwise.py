@@ -77,9 +77,13 @@ def check_alpha(dtype: Any, alpha: Any) -> None:
     if kind is bool and dtype is not dtypes.bool_:
         raise DTypeError("Boolean alpha only supported for Boolean results.")
     if kind is float and not dtype.differentiable:
-        raise DTypeError("For integral input tensors, argument alpha must not be a floating point number.")
+        raise DTypeError(
+            "For integral input tensors, argument alpha must not be a floating point number."
+        )
     if kind is complex and not dtype.is_complex:
-        raise DTypeError("For non-complex input tensors, argument alpha must not be a complex number.")
+        raise DTypeError(
+            "For non-complex input tensors, argument alpha must not be a complex number."
+        )
 
 
 def div_mode(self: Any, other: Any, rounding_mode: str | None) -> Any:
@@ -90,8 +94,7 @@ def div_mode(self: Any, other: Any, rounding_mode: str | None) -> Any:
 def check_rounding(mode: str | None) -> None:
     if mode not in (None, "trunc", "floor"):
         raise DTypeError(
-            "div expected rounding_mode to be one of None, 'trunc', or 'floor' but found "
-            f"{mode!r}"
+            f"div expected rounding_mode to be one of None, 'trunc', or 'floor' but found {mode!r}"
         )
 
 

@@ -60,7 +60,9 @@ def float_reduced(self: Any, dim: Any, keepdim: bool) -> Any:
 
 def _orders(self: Any, name: str) -> None:
     if self._t.is_complex:
-        raise DTypeError(f"{name} is not implemented for {self._t!r}: complex numbers have no order.")
+        raise DTypeError(
+            f"{name} is not implemented for {self._t!r}: complex numbers have no order."
+        )
 
 
 def _not_empty(self: Any, dims: Sequence[int], name: str) -> None:
@@ -68,9 +70,7 @@ def _not_empty(self: Any, dims: Sequence[int], name: str) -> None:
     shape = self._a.shape
     for d in dims:
         if shape and shape[d] == 0:
-            raise DimensionError(
-                f"{name}(): Expected reduction dim {d} to have non-zero size."
-            )
+            raise DimensionError(f"{name}(): Expected reduction dim {d} to have non-zero size.")
 
 
 def extremum_dims(self: Any, dim: Any, keepdim: bool) -> Any:
@@ -164,7 +164,7 @@ def var_mean_rule(self: Any, dim: Any, correction: Any, keepdim: bool) -> Any:
     return [(shape, _var_dtype(self)), (shape, self._t)]
 
 
-def vector_norm(self: Any, ord: Any, dim: Any, keepdim: bool, dtype: Any) -> Any:  # noqa: A002
+def vector_norm(self: Any, ord: Any, dim: Any, keepdim: bool, dtype: Any) -> Any:
     if not self._t.differentiable:
         raise DTypeError(
             "linalg.vector_norm: Expected a floating point or complex tensor as input. Got "
@@ -201,7 +201,9 @@ def trace(self: Any) -> Any:
 
 def nanmean(self: Any, dim: Any, keepdim: bool, dtype: Any) -> Any:
     if not self._t.differentiable:
-        raise DTypeError(f"nanmean(): expected input to have floating point or complex dtype but got {self._t!r}")
+        raise DTypeError(
+            f"nanmean(): expected input to have floating point or complex dtype but got {self._t!r}"
+        )
     count = self.isnan().logical_not().sum(dim, keepdim)
     return call("nansum", self, dim, keepdim, dtype) / count
 
@@ -275,7 +277,9 @@ def dist(self: Any, other: Any, p: Any) -> Any:
 def cov(self: Any, correction: int, fweights: Any, aweights: Any) -> Any:
     """Covariance matrix of the rows (variables) over the columns (observations)."""
     if self.ndim > 2:
-        raise ShapeError(f"cov(): expected input to have two or fewer dimensions but got an input with {self.ndim} dimensions")
+        raise ShapeError(
+            f"cov(): expected input to have two or fewer dimensions but got an input with {self.ndim} dimensions"
+        )
     if self._t is dtypes.bool_:
         raise DTypeError("cov(): bool dtype is not supported for input")
     _check_weights(self, fweights, "fweights", floating=False)
@@ -310,7 +314,11 @@ def _check_weights(self: Any, weights: Any, name: str, floating: bool) -> None:
             f"cov(): expected {name} to have one or fewer dimensions but got {name} with "
             f"{weights.ndim} dimensions"
         )
-    if weights._t.is_complex or weights._t is dtypes.bool_ or weights._t.is_floating_point != floating:
+    if (
+        weights._t.is_complex
+        or weights._t is dtypes.bool_
+        or weights._t.is_floating_point != floating
+    ):
         wanted = "floating point" if floating else "integral"
         raise DTypeError(
             f"cov(): expected {name} to have {wanted} dtype but got {name} with {weights._t!r}"
@@ -327,13 +335,19 @@ def _check_weights(self: Any, weights: Any, name: str, floating: bool) -> None:
 
 def corrcoef(self: Any) -> Any:
     if self.ndim > 2:
-        raise ShapeError(f"corrcoef(): expected input to have two or fewer dimensions but got an input with {self.ndim} dimensions")
+        raise ShapeError(
+            f"corrcoef(): expected input to have two or fewer dimensions but got an input with {self.ndim} dimensions"
+        )
     c = call("cov", self, 1, None, None)
     if c.ndim == 0:
         return c / c
     deviation = (c.diagonal().real if c._t.is_complex else c.diagonal()).sqrt()
     c = c / deviation.unsqueeze(1) / deviation.unsqueeze(0)
-    return call("complex", c.real.clip(-1, 1), c.imag.clip(-1, 1)) if c._t.is_complex else c.clip(-1, 1)
+    return (
+        call("complex", c.real.clip(-1, 1), c.imag.clip(-1, 1))
+        if c._t.is_complex
+        else c.clip(-1, 1)
+    )
 
 
 # -- gradients -------------------------------------------------------------------------------------
@@ -366,7 +380,9 @@ def spread_evenly(grad: Any, self: Any, result: Any, dim: Any, keepdim: bool) ->
     shape = self._a.shape
     mask = self == unreduced(result, shape, dim, keepdim)
     if self._t.is_floating_point:
-        mask = mask.logical_or(self.isnan().logical_and(unreduced(result, shape, dim, keepdim).isnan()))
+        mask = mask.logical_or(
+            self.isnan().logical_and(unreduced(result, shape, dim, keepdim).isnan())
+        )
     share = unreduced(grad, shape, dim, keepdim) * mask
     return share / mask.sum(wrap_dims(dim, len(shape)) if shape else None, True)
 
@@ -414,7 +430,9 @@ def prod_grad(grad: Any, self: Any, result: Any, dim: int, keepdim: bool) -> Any
     edge[wrap_dim(dim, self.ndim)] = 1
     one = call("full", tuple(edge), 1, self._t, None, self.device, None)
     before = call("cat", (one, self.narrow(dim, 0, n - 1)), dim).cumprod(dim)
-    after = call("cat", (one, self.narrow(dim, 1, n - 1).flip((dim,))), dim).cumprod(dim).flip((dim,))
+    after = (
+        call("cat", (one, self.narrow(dim, 1, n - 1).flip((dim,))), dim).cumprod(dim).flip((dim,))
+    )
     return grad * conj(before * after)
 
 
@@ -450,7 +468,7 @@ def std_mean_grad(grads: Any, self: Any, std: Any, dim: Any, correction: Any, ke
     return var_mean_grad((through, grads[1]), self, dim, correction, keepdim)
 
 
-def norm_grad(grad: Any, self: Any, result: Any, ord: Any, dim: Any, keepdim: bool) -> Any:  # noqa: A002
+def norm_grad(grad: Any, self: Any, result: Any, ord: Any, dim: Any, keepdim: bool) -> Any:
     """Of the p-norm; a subgradient of 0 where the norm is 0."""
     shape = self._a.shape
     if ord == 0:
@@ -467,7 +485,9 @@ def norm_grad(grad: Any, self: Any, result: Any, ord: Any, dim: Any, keepdim: bo
     if ord == 2:
         return (self * (grad / norm)).masked_fill(norm == 0, 0)
     if ord < 1:
-        return (self.sgn() * self.abs().pow(ord - 1) * (grad * norm.pow(1 - ord))).masked_fill(self == 0, 0)
+        return (self.sgn() * self.abs().pow(ord - 1) * (grad * norm.pow(1 - ord))).masked_fill(
+            self == 0, 0
+        )
     if ord < 2:
         slope = self.sgn() * self.abs().pow(ord - 1) * grad / norm.pow(ord - 1)
         return slope.masked_fill(norm == 0, 0)

@@ -39,9 +39,7 @@ def mvlgamma(self: Any, p: int) -> Any:
         raise ShapeError("p has to be greater than or equal to 1")
     if not self._t.differentiable:
         self = self.to(dtypes.default.dtype)
-    shifts = call(
-        "arange.start_step", -0.5 * (p - 1), 0.25, 0.5, self._t, None, self.device, None
-    )
+    shifts = call("arange.start_step", -0.5 * (p - 1), 0.25, 0.5, self._t, None, self.device, None)
     terms = (self.unsqueeze(-1) + shifts).lgamma().sum(-1)
     return terms + p * (p - 1) * math.log(math.pi) / 4.0
 

@@ -80,7 +80,9 @@ def clamp_max(self: Any, high: Any) -> Any:
 
 def masked_fill(self: Any, mask: Any, value: Any) -> Any:
     if mask._t is not dtypes.bool_:
-        raise DTypeError(f"masked_fill_ only supports boolean masks, but got mask with dtype {mask._t!r}")
+        raise DTypeError(
+            f"masked_fill_ only supports boolean masks, but got mask with dtype {mask._t!r}"
+        )
     if hasattr(value, "_a") and len(value._a.shape):
         raise ShapeError(
             "masked_fill_ only supports a 0-dimensional value tensor, but got tensor with "
