@@ -6,39 +6,34 @@ from typing import Any
 
 import mortice as _m
 
-#: Name here -> name of the function that it is.
-_ALIASES = {
-    "digamma": "digamma",
-    "entr": "special_entr",
-    "erf": "erf",
-    "erfc": "erfc",
-    "erfcx": "special_erfcx",
-    "erfinv": "erfinv",
-    "exp2": "exp2",
-    "expit": "sigmoid",
-    "expm1": "expm1",
-    "gammaln": "lgamma",
-    "i0": "i0",
-    "i0e": "special_i0e",
-    "i1": "special_i1",
-    "i1e": "special_i1e",
-    "log1p": "log1p",
-    "log_ndtr": "special_log_ndtr",
-    "logit": "logit",
-    "logsumexp": "logsumexp",
-    "multigammaln": "mvlgamma",
-    "ndtr": "special_ndtr",
-    "ndtri": "special_ndtri",
-    "polygamma": "polygamma",
-    "psi": "digamma",
-    "round": "round",
-    "sinc": "sinc",
-    "xlog1py": "special_xlog1py",
-    "xlogy": "xlogy",
-    "zeta": "special_zeta",
-}
-
-globals().update({name: getattr(_m, target) for name, target in _ALIASES.items()})
+digamma = _m.digamma
+entr = _m.special_entr
+erf = _m.erf
+erfc = _m.erfc
+erfcx = _m.special_erfcx
+erfinv = _m.erfinv
+exp2 = _m.exp2
+expit = _m.sigmoid
+expm1 = _m.expm1
+gammaln = _m.lgamma
+i0 = _m.i0
+i0e = _m.special_i0e
+i1 = _m.special_i1
+i1e = _m.special_i1e
+log1p = _m.log1p
+log_ndtr = _m.special_log_ndtr
+logit = _m.logit
+logsumexp = _m.logsumexp
+multigammaln = _m.mvlgamma
+ndtr = _m.special_ndtr
+ndtri = _m.special_ndtri
+polygamma = _m.polygamma
+psi = _m.digamma
+round = _m.round
+sinc = _m.sinc
+xlog1py = _m.special_xlog1py
+xlogy = _m.xlogy
+zeta = _m.special_zeta
 
 
 def softmax(input: Any, dim: int, *, dtype: Any = None) -> Any:
@@ -49,11 +44,3 @@ def softmax(input: Any, dim: int, *, dtype: Any = None) -> Any:
 def log_softmax(input: Any, dim: int, *, dtype: Any = None) -> Any:
     """The logarithm of ``softmax``."""
     return _m.log_softmax(input, dim, dtype=dtype)
-
-
-__all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
-    "digamma", "entr", "erf", "erfc", "erfcx", "erfinv", "exp2", "expit", "expm1", "gammaln",
-    "i0", "i0e", "i1", "i1e", "log1p", "log_ndtr", "log_softmax", "logit", "logsumexp",
-    "multigammaln", "ndtr", "ndtri", "polygamma", "psi", "round", "sinc", "softmax", "xlog1py",
-    "xlogy", "zeta",
-]  # fmt: skip

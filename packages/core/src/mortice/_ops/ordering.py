@@ -8,9 +8,7 @@ from typing import Any
 from mortice._base.errors import DTypeError, ShapeError
 from mortice._ops.formulas import call, conj, zeros
 from mortice._ops.pointwise import shape_of, tensor_like
-from mortice._ops.reduction import (
-    selected,
-)
+from mortice._ops.reduction import at_indices, extremum_all, selected, spread_evenly
 from mortice._types import dtypes
 from mortice._types.shapes import wrap_dim
 
@@ -334,4 +332,10 @@ def cumextremum_grad(grad: Any, shape: Sequence[int], indices: Any, dim: int) ->
     return call("scatter_add", zeros(shape, grad._t, grad.device), dim, indices, grad)
 
 
-__all__ = [name for name in dir() if not name.startswith("_")]
+__all__ = [  # with what the stanzas take from other families
+    *(name for name in dir() if not name.startswith("_")),
+    "at_indices",
+    "extremum_all",
+    "selected",
+    "spread_evenly",
+]
