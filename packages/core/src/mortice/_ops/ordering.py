@@ -332,8 +332,8 @@ def cumextremum_grad(grad: Any, shape: Sequence[int], indices: Any, dim: int) ->
     return call("scatter_add", zeros(shape, grad._t, grad.device), dim, indices, grad)
 
 
-__all__ = [  # with what the stanzas take from other families
-    *(name for name in dir() if not name.startswith("_")),
+#: With what the stanzas take from other families.
+__all__ = [name for name in dir() if not name.startswith("_")] + [
     "at_indices",
     "extremum_all",
     "selected",
