@@ -668,6 +668,11 @@ def embedding_bag(
             out /= np.maximum(sizes, 1)[:, None].astype(out.dtype)
         most = np.zeros(bags, at.dtype) if mode == 0 else sizes
     index_type = indices._t
+    if mode == 0:
+        # As PyTorch's: a sum needs neither sizes nor, on its fast path, the owners.
+        sizes = np.zeros_like(sizes)
+        if padding_idx < 0 and table.dtype.itemsize <= 4 and table.strides[-1] == table.itemsize:
+            owner = owner[:0]
     return (
         wrap(out.astype(table.dtype, copy=False), weight._t), wrap(owner, index_type),
         wrap(sizes, index_type), wrap(most, index_type),
@@ -683,7 +688,7 @@ def _check_offsets(starts: Any, n: int) -> None:
 
 def _bag_max(table: Any, at: Any, owner: Any, kept: Any, bags: int) -> Any:
     out = np.zeros((bags, table.shape[1]), table.dtype)
-    most = np.full((bags, table.shape[1]), -1, at.dtype)
+    most = np.zeros((bags, table.shape[1]), at.dtype)  # of empty bags 0, as PyTorch's
     for bag in range(bags):
         rows = at[(owner == bag) & kept]
         if rows.size:

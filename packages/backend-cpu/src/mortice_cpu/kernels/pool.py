@@ -135,8 +135,9 @@ def _avg_pool(n: int) -> Callable[..., Any]:
             total += padded[window]
         if a.dtype.kind in "iu":
             # Rounded towards zero, as C divides.
-            whole = np.abs(total) // np.asarray(g.divisor).astype(a.dtype)
-            total = np.where(total < 0, -whole, whole)
+            divisor = np.asarray(g.divisor).astype(a.dtype)
+            whole = np.abs(total) // np.abs(divisor)
+            total = np.where((total < 0) != (divisor < 0), -whole, whole)
         else:
             total /= np.asarray(g.divisor, a.dtype)
         return wrap(narrow(total, self._a.dtype), self._t)

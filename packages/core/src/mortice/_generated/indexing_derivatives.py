@@ -908,11 +908,11 @@ def embedding_dense_backward(next, op):
     return autograd
 
 def _backward_of__embedding_bag(node, grads):
-    weight, indices, scale_grad_by_freq, mode, per_sample_weights, padding_idx, weight_shape, result1, result2, result3, = unpack(node)
+    weight, indices, offsets, scale_grad_by_freq, mode, per_sample_weights, padding_idx, weight_shape, result1, result2, result3, = unpack(node)
     edges = node.edges
     grad = grads[0]
-    return (embedding_bag_weight_grad(grad, indices, result1, result2, result3, weight_shape[0], scale_grad_by_freq, mode, per_sample_weights, padding_idx) if edges[0] is not None else None,
-            embedding_bag_sample_grad(grad, weight, indices, result1, mode, padding_idx) if edges[1] is not None else None,)
+    return (embedding_bag_weight_grad(grad, indices, offsets, result1, result2, result3, weight_shape[0], scale_grad_by_freq, mode, per_sample_weights, padding_idx) if edges[0] is not None else None,
+            embedding_bag_sample_grad(grad, weight, indices, offsets, result1, mode, padding_idx) if edges[1] is not None else None,)
 
 def _embedding_bag(next, op):
     info = Info("EmbeddingBagBackward0", _backward_of__embedding_bag, op)
@@ -924,7 +924,7 @@ def _embedding_bag(next, op):
         node = _new(Node)
         node.info = info
         node.edges = edges
-        node.saved = (save(weight) if edges[1] is not None else None, save(indices), scale_grad_by_freq, mode, save_value(per_sample_weights) if edges[0] is not None else None, padding_idx, weight._a.shape,)
+        node.saved = (save(weight) if edges[1] is not None else None, save(indices), save(offsets), scale_grad_by_freq, mode, save_value(per_sample_weights) if edges[0] is not None else None, padding_idx, weight._a.shape,)
         attach_many(node, result)
         node.saved += (save_result(result[1]), save_result(result[2]), save_result(result[3]),)
         return result

@@ -691,6 +691,53 @@ def copysign__Tensor(next, op):
         return self
     return autograd
 
+def _backward_of_nextafter(node, grads):
+    self, other, = unpack(node)
+    edges = node.edges
+    grad = grads[0]
+    return (grad * (self != other) if edges[0] is not None else None,
+            zeros_like(grad) if edges[1] is not None else None,)
+
+def nextafter(next, op):
+    info = Info("NextafterBackward0", _backward_of_nextafter, op)
+    def autograd(self, other):
+        result = next(self, other)
+        if not result._t.differentiable:
+            return result
+        edges = (self._g, other._g,)
+        node = _new(Node)
+        node.info = info
+        node.edges = edges
+        node.saved = (save(self) if edges[0] is not None else None, save(other) if edges[0] is not None else None,)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
+        return result
+    return autograd
+
+def _backward_of_nextafter_(node, grads):
+    self, other, = unpack(node)
+    edges = node.edges
+    grad = grads[0]
+    return (grad * (self != other) if edges[0] is not None else None,
+            zeros_like(grad) if edges[1] is not None else None,)
+
+def nextafter_(next, op):
+    info = Info("NextafterBackward0", _backward_of_nextafter_, op)
+    def autograd(self, other):
+        check_inplace(self, op)
+        edges = (self._g, other._g,)
+        before = old_value(self) if edges[0] is not None else None
+        node = _new(Node)
+        node.info = info
+        node.edges = edges
+        node.saved = (save(before) if edges[0] is not None else None, save(other) if edges[0] is not None else None,)
+        next(self, other)
+        rebase(self, node)
+        return self
+    return autograd
+
 def _backward_of_logaddexp(node, grads):
     self, other, result, = unpack(node)
     edges = node.edges

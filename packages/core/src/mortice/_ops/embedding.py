@@ -75,6 +75,9 @@ def embedding_bag(
     width = weight._a.shape[1]
     most = (bags, width) if mode == MAX else (bags,)
     kind = indices._t
+    if mode == SUM and padding_idx < 0 and weight._t.itemsize <= 4 and weight.stride()[1] == 1:
+        # PyTorch's fast path for sums leaves the owners out; the gradient finds them again.
+        return [((bags, width), weight._t), ((0,), kind), ((bags,), kind), (most, kind)]
     return [((bags, width), weight._t), ((indices._a.shape[0],), kind), ((bags,), kind), (most, kind)]
 
 
@@ -105,15 +108,26 @@ def embedding_bag_padded(
     )  # fmt: skip
 
 
+def _owners(bags: Any, indices: Any, offsets: Any, count: int) -> Any:
+    """The bag of each index, where the forward left that out."""
+    n = indices._a.shape[0]
+    if bags._a.shape[0] == n:
+        return bags
+    at = call("arange.start_step", 0, n, 1, offsets._t, None, offsets.device, None)
+    found = call("searchsorted.Tensor", offsets, at, False, True, None, None)
+    return (found - 1).clamp(0, count - 1).to(indices._t)
+
+
 def embedding_bag_weight_grad(
-    grad: Any, indices: Any, bags: Any, sizes: Any, most: Any, num_weights: int, scale: bool,
-    mode: int, per_sample_weights: Any, padding_idx: int,
+    grad: Any, indices: Any, offsets: Any, bags: Any, sizes: Any, most: Any, num_weights: int,
+    scale: bool, mode: int, per_sample_weights: Any, padding_idx: int,
 ) -> Any:  # fmt: skip
     if mode == MAX:
         width = grad._a.shape[1]
-        kept = (most >= 0).to(grad._t)
+        kept = (sizes > 0).to(grad._t).unsqueeze(1)
         target = zeros((num_weights, width), grad._t, grad.device)
         return call("scatter_add", target, 0, most.clamp_min(0).to(_long()), grad * kept)
+    bags = _owners(bags, indices, offsets, grad._a.shape[0])
     rows = call("index_select", grad, 0, bags)
     if mode == MEAN:
         count = call("index_select", sizes, 0, bags).clamp_min(1)
@@ -124,8 +138,9 @@ def embedding_bag_weight_grad(
 
 
 def embedding_bag_sample_grad(
-    grad: Any, weight: Any, indices: Any, bags: Any, mode: int, padding_idx: int
+    grad: Any, weight: Any, indices: Any, offsets: Any, bags: Any, mode: int, padding_idx: int
 ) -> Any:
+    bags = _owners(bags, indices, offsets, grad._a.shape[0])
     rows = call("index_select", weight, 0, indices)
     out = (call("index_select", grad, 0, bags) * rows).sum(1)
     return out if padding_idx < 0 else out.masked_fill(indices == padding_idx, 0)

@@ -153,7 +153,7 @@ def _batched(self: Any, other: Any) -> Any:
     if len(b) <= 2:  # one matrix for all rows of the batch
         if len(b) == 1:
             return _batched(self, other.unsqueeze(1)).squeeze(-1)
-        return self.reshape((-1, a[-1])).mm(other).view((*a[:-1], b[1]))
+        return self.reshape((numel(a[:-1]), a[-1])).mm(other).view((*a[:-1], b[1]))
     if len(a) == 1:
         return _batched(self.unsqueeze(0), other).squeeze(-2)
     batch = broadcast(a[:-2], b[:-2])

@@ -152,6 +152,8 @@ def sum_to_size(self: Tensor, *size: Any) -> Tensor:
     if not fits:
         raise ShapeError(f"size {{{list(wanted)}}} is not expandable to size {{{list(have)}}}.")
     dims = (*range(gap), *(i + gap for i, n in enumerate(wanted) if n == 1 and have[i + gap] != 1))
+    if not wanted:
+        return get("sum")(self, None)
     if not dims:
         return self
     return get("sum.dim_IntList")(self, dims, True, None).view(wanted)

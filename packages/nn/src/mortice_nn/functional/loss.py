@@ -348,8 +348,18 @@ def multi_margin_loss(
 ) -> Tensor:
     """Mean over classes i != y of max(0, margin - x[y] + x[i])^p, scaled by weight[y]."""
     reduction = legacy_reduction(reduction, size_average, reduce)
+    reduction_number(reduction)
     if p not in (1, 2):
         raise InvalidValue(f"multi_margin_loss: only p == 1 and p == 2 supported, found {p}")
+    if weight is not None and weight.ndim != 1:
+        raise InvalidValue(
+            f"multi_margin_loss: weight must be one-dimensional, found {tuple(weight.shape)}"
+        )
+    if weight is not None and weight.numel() != input.shape[-1]:
+        raise ShapeError(
+            f"multi_margin_loss: inconsistent weight size, expected {input.shape[-1]} entries, one per "
+            f"class, found {weight.numel()}"
+        )
     return op.multi_margin_loss(input, target, p, margin, weight, reduction_number(reduction))
 
 
