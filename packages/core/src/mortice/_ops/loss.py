@@ -272,7 +272,7 @@ def multi_margin_loss(
 ) -> Any:
     if p not in (1, 2):
         raise InvalidValue("only p == 1 and p == 2 supported")
-    x = self if len(self._a.shape) == 2 else self.unsqueeze(0)
+    x = self if len(self._a.shape) == 2 else self.reshape((1, -1))
     t = target.reshape((-1, 1))
     z = (margin - x.gather(1, t) + x).clamp(min=0)
     if p == 2:

@@ -7,7 +7,7 @@ from typing import Any
 
 import mortice
 from mortice import Tensor
-from mortice.errors import InvalidValue, RangeError
+from mortice.errors import InvalidValue, RangeError, ShapeError
 from mortice_nn import operators as op
 from mortice_nn.functional.linear_maps import pairwise_distance
 
