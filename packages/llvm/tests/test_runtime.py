@@ -92,6 +92,16 @@ def test_an_entry_with_a_sound_head_and_another_objects_bytes_is_a_miss(monkeypa
             elf.load(b"no object at all", library.resolve)
 
 
+def test_the_oldest_entries_go_when_the_cache_is_full(tmp_path):
+    for k in range(10):
+        path = tmp_path / f"{k}.o"
+        path.write_bytes(bytes(100))
+        os.utime(path, (k, k))
+    assert cache.prune(str(tmp_path), 1000) == 0
+    assert cache.prune(str(tmp_path), 800) == 4
+    assert sorted(p.name for p in tmp_path.iterdir()) == [f"{k}.o" for k in range(4, 10)]
+
+
 @linux
 def test_the_loader_refuses_damage_and_never_crashes():
     text = "define i32 @f() {\n ret i32 7\n}\n"

@@ -91,6 +91,8 @@ def write(key: bytes, obj: bytes) -> bool:
         with open(temporary, "wb") as f:
             f.write(MAGIC + digest(obj) + obj)
         os.replace(temporary, path)
+        if key[0] < 8:  # now and then: one write in 32
+            prune(os.path.dirname(path), limit())
     except OSError:
         try:
             os.unlink(temporary)
@@ -98,3 +100,37 @@ def write(key: bytes, obj: bytes) -> bool:
             pass  # it was never made, or the same fault hinders removing it
         return False
     return True
+
+
+def limit() -> int:
+    """Bytes that the cache may hold: ``MORTICE_CACHE_LIMIT``, else 512 MiB."""
+    word = os.environ.get("MORTICE_CACHE_LIMIT", "")
+    return int(word) if word.isdigit() else 512 << 20
+
+
+def prune(folder: str, most: int) -> int:
+    """Removes the oldest entries until three quarters of ``most`` bytes are left, if there are
+    more than ``most``; returns how many. Other processes may do the same at the same time.
+    """
+    entries: list[tuple[float, int, str]] = []
+    for e in os.scandir(folder):
+        try:
+            found = e.stat()
+        except OSError:
+            continue  # another process removed it
+        entries.append((found.st_mtime, found.st_size, e.path))
+    total = sum(size for _, size, _ in entries)
+    removed = 0
+    if total <= most:
+        return removed
+    for _, size, path in sorted(entries):
+        if total <= most * 3 // 4:
+            break
+        try:
+            os.unlink(path)
+        except OSError:
+            pass  # another process removed it, or holds it open (Windows)
+        else:
+            removed += 1
+        total -= size
+    return removed

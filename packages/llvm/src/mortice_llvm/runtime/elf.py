@@ -17,6 +17,7 @@ from ..errors import LoadError
 _ALLOC, _NOBITS, _SYMTAB, _RELA = 2, 8, 2, 4
 _R64, _PC32, _PLT32, _PC64 = 1, 2, 4, 24
 _GOT_KINDS = (9, 41, 42)  # GOTPCREL, GOTPCRELX, REX_GOTPCRELX
+_X86_64 = 62
 _PAGE = 4096
 _STUB = 16
 
@@ -42,8 +43,8 @@ class _Symbol(NamedTuple):
 
 
 def _sections(obj: bytes) -> list[_Section]:
-    if len(obj) < 64 or obj[:5] != b"\x7fELF\x02" or struct.unpack_from("<H", obj, 18)[0] != 62:
-        raise LoadError("expected an x86-64 ELF object file")
+    if len(obj) < 64 or obj[:6] != b"\x7fELF\x02\x01":
+        raise LoadError("expected a 64-bit little-endian ELF object file")
     (offset,) = struct.unpack_from("<Q", obj, 40)
     (count,) = struct.unpack_from("<H", obj, 60)
     if offset + 64 * count > len(obj):
@@ -105,6 +106,8 @@ class _Image:
     """Layout: read-only and code sections, stubs, then writable sections on pages of their own."""
 
     def __init__(self, obj: bytes) -> None:
+        if len(obj) > 20 and struct.unpack_from("<H", obj, 18)[0] != _X86_64:
+            raise LoadError("expected an object file for x86-64")
         self.obj = obj
         self.sections = _sections(obj)
         self.symbols = _symbols(obj, self.sections)
