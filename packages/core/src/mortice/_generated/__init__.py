@@ -10,6 +10,7 @@ from mortice._generated import fft
 from mortice._generated import indexing
 from mortice._generated import linalg
 from mortice._generated import loss
+from mortice._generated import matrix
 from mortice._generated import metadata
 from mortice._generated import norm
 from mortice._generated import ordering
@@ -26,4 +27,4 @@ from mortice._generated import ternary
 from mortice._generated import unary
 from mortice._generated import view
 
-FAMILIES = (activation, attention, compare, conv, factory, fft, indexing, linalg, loss, metadata, norm, ordering, pad, pointwise, pool, random, reduction, resize, shape, softmax, special, ternary, unary, view,)
+FAMILIES = (activation, attention, compare, conv, factory, fft, indexing, linalg, loss, matrix, metadata, norm, ordering, pad, pointwise, pool, random, reduction, resize, shape, softmax, special, ternary, unary, view,)

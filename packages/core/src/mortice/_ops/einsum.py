@@ -22,7 +22,7 @@ def contract(equation: str, tensors: Sequence[Any]) -> Any:
         result, labels = _pair(result, labels, other, other_labels, later, sizes)
     gone = tuple(i for i, label in enumerate(labels) if label not in output)
     if gone:
-        result = call("sum.dim_IntList", result, gone, False, None)
+        result = _summed(result, gone)
         labels = [label for label in labels if label in output]
     result = result.permute(tuple(labels.index(label) for label in output))
     return result.expand(tuple(sizes[label] for label in output)) if output else result
@@ -136,11 +136,16 @@ def _pair(
     return out.reshape(shape), [*batch, *only_a, *only_b]
 
 
+def _summed(t: Any, dims: tuple[int, ...]) -> Any:
+    """Sums stay in the operands' dtype, integers too."""
+    return call("sum.dim_IntList", t, dims, False, None if t._t.differentiable else t._t)
+
+
 def _sum_alone(t: Any, labels: list[str], other: list[str], later: set[str]) -> Any:
     gone = tuple(i for i, x in enumerate(labels) if x not in other and x not in later)
     if not gone:
         return t, labels
-    t = call("sum.dim_IntList", t, gone, False, None)
+    t = _summed(t, gone)
     return t, [x for i, x in enumerate(labels) if i not in gone]
 
 

@@ -248,11 +248,17 @@ def tensordot(self: Any, other: Any, dims_self: Sequence[int], dims_other: Seque
     da = [wrap_dim(d, len(a)) for d in dims_self]
     db = [wrap_dim(d, len(b)) for d in dims_other]
     for x, y in zip(da, db):
-        if a[x] != b[y]:
+        # A size of 1 is broadcast: the other operand is summed over that dimension.
+        if b[y] == 1 and a[x] != 1:
+            self = call("sum.dim_IntList", self, (x,), True, self._t)
+        elif a[x] == 1 and b[y] != 1:
+            other = call("sum.dim_IntList", other, (y,), True, other._t)
+        elif a[x] != b[y]:
             raise ShapeError(
                 "contracted dimensions need to match, but first has size "
                 f"{a[x]} in dim {x} and second has size {b[y]} in dim {y}"
             )
+    a, b = tuple(self._a.shape), tuple(other._a.shape)
     keep_a = [d for d in range(len(a)) if d not in da]
     keep_b = [d for d in range(len(b)) if d not in db]
     k = numel(a[d] for d in da)
