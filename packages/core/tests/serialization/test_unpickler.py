@@ -223,6 +223,92 @@ def test_metadata() -> None:
     assert load(none)._a.tolist() == [[0, 1, 2], [3, 4, 5]]
 
 
+def flags(**values: bytes) -> bytes:
+    return b"}(" + b"".join(text(name) + value for name, value in values.items()) + b"u"
+
+
+def over(cls: str, size: int, *more: bytes) -> bytes:
+    data = storage("0", 24 // size, f"ctorch\n{cls}\n".encode())
+    return tensor(dims(1), dims(1), whole(0), data, b"\x89", HOOKS, *more)
+
+
+def repeating(*size: int) -> bytes:
+    """Indices that are one number, seen again and again."""
+    ref = storage("1", 1, b"ctorch\nLongStorage\n")
+    return tensor(dims(*size), dims(*[0] * len(size)), data=ref)
+
+
+MOVED = "torch._utils _rebuild_device_tensor_from_cpu_tensor"
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (over("BoolStorage", 1, flags(neg=b"\x88")), "negative bit on a tensor of bool"),
+        (over("QInt8Storage", 1, flags(neg=b"\x88")), "negative bit on a tensor of qint8"),
+        (tensor(dims(0, 1 << 62, 4), dims(1, 1, 1)), "elements"),
+        (tensor(dims(0, 1 << 62), dims(1, 1 << 62)), "a stride of"),
+        (
+            call(
+                "torch._utils _rebuild_sparse_tensor", layout("sparse_coo"),
+                group(repeating(1, 1 << 40), tensor(dims(1 << 40), dims(0)), dims(9)),
+            ),
+            "a table of 1099511627776 indices over a storage of 8 bytes",
+        ),
+        (
+            call(
+                "torch._utils _rebuild_nested_tensor", tensor(dims(6), dims(1)),
+                repeating(1 << 40, 1), repeating(1 << 40, 1), repeating(1 << 40),
+            ),
+            "a table of",
+        ),
+        (call(MOVED, tensor(), b"ctorch\nqint8\n", text("cpu"), b"\x89"), "by way of float32"),
+        (call(MOVED, tensor(), b"ctorch\nint64\n", text("cpu"), b"\x88"), "only floating point"),
+        (parameter(call(MOVED, tensor(), b"ctorch\nint8\n", text("cpu"), b"\x89")), "a Parameter of int8"),
+        (parameter(over("QInt8Storage", 1)), "a Parameter of qint8"),
+        (
+            call(
+                "torch._utils _rebuild_parameter_with_state", tensor(), b"\x88", HOOKS,
+                flags(_leaf=b"N"),
+            ),
+            "'_leaf' of a .* would hide",
+        ),
+        (
+            call(
+                "torch._tensor _rebuild_from_type_v2",
+                b"ctorch._utils\n_rebuild_sparse_tensor\n", b"ctorch\nTensor\n",
+                group(layout("sparse_coo"), group(integers((0,), "1", (1, 1)), tensor(dims(1), dims(1)), dims(3))),
+                flags(parts=b"N"),
+            ),
+            "'parts' of a SparseTensor would hide",
+        ),
+    ],
+)  # fmt: skip
+def test_what_only_later_steps_would_stumble_over(body: bytes, message: str) -> None:
+    begun = time.process_time()
+    with pytest.raises(CheckpointError, match=message):
+        load(body, STORAGES)
+    assert time.process_time() - begun < 1
+
+
+def test_whatever_the_rules_miss_is_still_the_error_of_the_file(monkeypatch: Any) -> None:
+    from mortice.serialization.tensors import TensorFactory
+
+    def broken(self: Any, storage: Any, spec: Any) -> Any:
+        raise ValueError("array is too big")
+
+    monkeypatch.setattr(TensorFactory, "tensor", broken)
+    with pytest.raises(CheckpointError, match=r"a tensor cannot be made.*too big"):
+        load(tensor())
+
+
+def test_an_error_of_a_factory_names_the_file(tmp_path: Any) -> None:
+    path = tmp_path / "odd.pt"
+    path.write_bytes(checkpoint(b"ctorch\nper_tensor_affine\n").getvalue())
+    with pytest.raises(CheckpointError, match=r"no counterpart here \(file .*odd.pt"):
+        serialization.load(path)
+
+
 def test_unusual_but_plain_data() -> None:
     assert load(b"]") == []
     assert load(b"\x8f") == set()

@@ -49,7 +49,16 @@ NAMED_DTYPES = frozenset(DTYPES) | {
     f"{sign}int{bits}" for sign in ("u", "") for bits in range(1, 8)
 }
 
-FLOATING = frozenset(name for name in DTYPES if name.startswith(("float", "bfloat", "complex")))
+FLOATING = frozenset(
+    name
+    for name in DTYPES
+    if name.startswith(("float", "bfloat", "complex")) and not name.startswith("float4")
+)
+
+# Those that numpy negates and converts: no bits, no quantised, none narrower than a byte.
+COMPUTING = frozenset(
+    name for name in DTYPES if name != "complex32" and not name.startswith(("q", "bits", "float4"))
+)
 
 QUANTISED = frozenset(name for name in DTYPES if name.startswith(("qint", "quint")))
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from mortice.errors import CheckpointError
+from mortice.errors import AutogradError, CheckpointError, NoKernel, ShapeError
 from mortice.serialization import formats, safe
 from mortice.serialization.reader import Checkpoint
 from mortice.serialization.specs import (
@@ -41,6 +41,7 @@ class Factory(Protocol):
     def storage_object(self, storage: Any, dtype: str) -> Any: ...
     def tensor(self, storage: Any, spec: TensorSpec) -> Any: ...
     def parameter(self, data: Any, requires_grad: bool) -> Any: ...
+    def attribute(self, target: Any, name: str, value: Any) -> None: ...
     def subclass(self, tensor: Any, cls: type) -> Any: ...
     def sparse(self, spec: SparseSpec, parts: tuple[Any, ...]) -> Any: ...
     def quantised(self, spec: QuantisedSpec, data: Any, scale: Any, zero_point: Any) -> Any: ...
@@ -52,6 +53,7 @@ class Factory(Protocol):
     def named(self, name: str) -> Any: ...
 
 
+_UNFIT = (ArithmeticError, TypeError, ValueError, AutogradError, NoKernel, ShapeError)
 _CONTAINERS = frozenset((list, dict, OrderedDict, Counter))
 
 
@@ -164,8 +166,25 @@ class Materializer:
             maker = _MAKERS.get(type(spec))
             if maker is None:
                 raise self.checkpoint.refuse(f"a {spec.kind} stands where data belongs")
-            spec.value = maker(self, spec)
+            try:
+                spec.value = maker(self, spec)
+            except CheckpointError as error:
+                if error.path is not None or self.checkpoint.source.path is None:
+                    raise
+                raise self._with_path(error) from error
+            except _UNFIT as error:
+                # The rules should have seen it; whatever they missed is still the file's fault.
+                raise self.checkpoint.refuse(
+                    f"a {spec.kind} cannot be made ({type(error).__name__}: {error})",
+                    record="data.pkl",
+                    offset=getattr(spec, "at", None),
+                ) from error
         return spec.value
+
+    def _with_path(self, error: CheckpointError) -> CheckpointError:
+        return self.checkpoint.refuse(
+            error.problem, error.fix, record=error.record, offset=error.offset
+        )
 
     # -- tensors -------------------------------------------------------------------------------
 
@@ -207,13 +226,11 @@ class Materializer:
     def _attributes(self, target: Any, state: Any) -> None:
         for part in state if type(state) is tuple else (state,):
             for name, value in (part or {}).items():
-                if hasattr(type(target), name):
-                    raise self.checkpoint.refuse(
-                        f"the attribute {name!r} of a {type(target).__name__} would hide one of "
-                        "the class's own",
-                        record="data.pkl",
-                    )
-                setattr(target, name, self.resolve(value))
+                resolved = self.resolve(value)
+                try:
+                    self.factory.attribute(target, name, resolved)
+                except CheckpointError as error:
+                    raise self.checkpoint.refuse(error.problem, record="data.pkl") from error
 
     def _sparse(self, spec: SparseSpec) -> Any:
         parts = tuple(self._spec(part) for part in spec.parts)

@@ -6,6 +6,7 @@ description. No rule runs anything of the file's choosing, reads a storage or al
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter, OrderedDict
 from collections.abc import Callable
@@ -34,6 +35,8 @@ from mortice.serialization.unpickler import Unpickler, check_state, describe
 INT64_MAX = (1 << 63) - 1
 _DEVICE_TYPE = re.compile(r"[a-z][a-z0-9_]{0,31}\Z")
 _LOCATION = re.compile(r"([a-z][a-z0-9_]{0,31})(?::(\d{1,5}))?\Z")
+
+_REAL = formats.COMPUTING - {"complex64", "complex128"}
 
 Rule = Callable[[Unpickler, "tuple[Any, ...]"], Any]
 
@@ -131,15 +134,16 @@ def check_extent(
     if len(size) != len(stride):
         raise u.refuse(f"a tensor with {len(size)} sizes and {len(stride)} strides")
     itemsize = formats.DTYPES[dtype][0]
-    numel, last = 1, offset
+    # Empty tensors too: their other dimensions multiply in whatever computes with sizes.
+    extent, last = 1, offset
     for dim, step in zip(size, stride, strict=True):
-        numel *= dim
+        extent *= dim or 1
         last += (dim - 1) * step
         if step > INT64_MAX // itemsize:
             raise u.refuse(f"a stride of {step} elements of {itemsize} bytes")
-    if numel > INT64_MAX // itemsize:
-        raise u.refuse(f"a tensor of {numel} elements")
-    if numel and nbytes is not None and (last + 1) * itemsize > nbytes:
+    if extent > INT64_MAX // itemsize:
+        raise u.refuse(f"a tensor of size {size}, which is {extent} elements")
+    if 0 not in size and nbytes is not None and (last + 1) * itemsize > nbytes:
         raise u.refuse(
             f"a tensor of {dtype}, size {size}, stride {stride} and offset {offset} reaches byte "
             f"{(last + 1) * itemsize} of a storage of {nbytes}"
@@ -181,8 +185,10 @@ def _metadata(u: Unpickler, spec: TensorSpec, value: Any) -> TensorSpec:
         if name not in ("conj", "neg"):
             raise u.refuse(f"unknown tensor metadata {name!r}")
         setattr(spec, name, _flag(u, f"tensor metadata {name!r}", flag))
-    if spec.conj and not spec.dtype.startswith("complex"):
+    if spec.conj and spec.dtype not in ("complex64", "complex128"):
         raise u.refuse(f"the conjugate bit on a tensor of {spec.dtype}")
+    if spec.neg and (spec.dtype not in formats.COMPUTING or spec.dtype == "bool"):
+        raise u.refuse(f"the negative bit on a tensor of {spec.dtype}")
     return spec
 
 
@@ -217,9 +223,11 @@ def _rebuild_meta(u: Unpickler, args: tuple[Any, ...]) -> TensorSpec:
 
 def _parameter_data(u: Unpickler, value: Any, requires_grad: bool) -> Spec:
     plain = value.base if type(value) is TypedSpec else value
-    if not isinstance(plain, (TensorSpec, SparseSpec, QuantisedSpec, MovedSpec)):
+    if isinstance(plain, QuantisedSpec):
+        plain = plain.data
+    if not isinstance(plain, (TensorSpec, SparseSpec, MovedSpec)):
         raise u.refuse(f"a Parameter of {describe(value)}, not of a tensor")
-    dtype = plain.dtype if isinstance(plain, TensorSpec) else "float32"
+    dtype = plain.parts[-1].dtype if isinstance(plain, SparseSpec) else plain.dtype
     if requires_grad and dtype not in formats.FLOATING:
         raise u.refuse(f"a Parameter of {dtype} that requires_grad; only floating point can")
     return value
@@ -268,6 +276,8 @@ def _rebuild_from_type(u: Unpickler, args: tuple[Any, ...]) -> TypedSpec:
     if type(cls) is not Global or (cls.rule is not None and cls.name not in TENSOR_CLASSES):
         raise u.refuse(f"_rebuild_from_type_v2 of {describe(cls)}, which is no tensor class")
     base = func.rule(u, inner)
+    if cls.name not in TENSOR_CLASSES and type(base) not in (TensorSpec, ParameterSpec):
+        raise u.refuse(f"_rebuild_from_type_v2 of {cls.name} over {describe(base)}")
     if cls.name == _PARAMETER and type(base) is not ParameterSpec:
         base = ParameterSpec(_parameter_data(u, base, base.requires_grad), base.requires_grad)
     plain = cls.name in TENSOR_CLASSES
@@ -275,6 +285,13 @@ def _rebuild_from_type(u: Unpickler, args: tuple[Any, ...]) -> TypedSpec:
 
 
 # -- other layouts -----------------------------------------------------------------------------
+
+
+def _no_repeats(u: Unpickler, spec: TensorSpec) -> None:
+    """Refuse a table with more elements than its storage: all of them will be read."""
+    count = math.prod(spec.size)
+    if spec.storage is not None and count * formats.DTYPES[spec.dtype][0] > spec.storage.nbytes:
+        raise u.refuse(f"a table of {count} indices over a storage of {spec.storage.nbytes} bytes")
 
 
 def _rebuild_sparse(u: Unpickler, args: tuple[Any, ...]) -> SparseSpec:
@@ -297,6 +314,7 @@ def _rebuild_sparse(u: Unpickler, args: tuple[Any, ...]) -> SparseSpec:
     for indices in tensors[:-1]:
         if indices.dtype not in ("int64", "int32"):
             raise u.refuse(f"sparse indices of {indices.dtype}; int64 or int32 expected")
+        _no_repeats(u, indices)
     return SparseSpec(
         layout.name, tensors, _dims(u, "a sparse tensor's size", size), coalesced, u.at - u.start
     )
@@ -356,6 +374,7 @@ def _rebuild_nested(u: Unpickler, args: tuple[Any, ...]) -> NestedSpec:
     for part in parts[1:]:
         if part.dtype != "int64":
             raise u.refuse(f"a nested tensor's sizes in {part.dtype}; int64 expected")
+        _no_repeats(u, part)
     if (
         len(buffer.size) != 1
         or len(offsets.size) != 1
@@ -371,8 +390,13 @@ def _rebuild_moved(u: Unpickler, args: tuple[Any, ...]) -> MovedSpec:
     _count(u, "_rebuild_device_tensor_from_cpu_tensor", args, 4, 4)
     data = _tensor(u, "a device tensor's data", args[0])
     place = str(args[2]) if type(args[2]) is DeviceSpec else location(u, args[2])
+    dtype = _dtype(u, args[1])
+    if dtype != data.dtype and not (dtype in _REAL and data.dtype in _REAL):
+        raise u.refuse(f"a device tensor of {dtype} by way of {data.dtype}")
     flag = _flag(u, "requires_grad", args[3])
-    return MovedSpec(data, _dtype(u, args[1]), place, flag, u.at - u.start)
+    if flag and dtype not in formats.FLOATING:
+        raise u.refuse(f"requires_grad on a tensor of {dtype}; only floating point can")
+    return MovedSpec(data, dtype, place, flag, u.at - u.start)
 
 
 # -- Python values -----------------------------------------------------------------------------

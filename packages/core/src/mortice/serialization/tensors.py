@@ -23,7 +23,7 @@ from mortice._types.layout import Layout
 from mortice._types.shapes import Size
 from mortice.errors import CheckpointError, DeviceError, InvalidState, InvalidValue
 from mortice.serialization import formats
-from mortice.serialization.opaque import NestedTensor, QuantizedTensor, SparseTensor
+from mortice.serialization.opaque import NestedTensor, QuantizedTensor, SparseTensor, StorageOnly
 from mortice.serialization.specs import (
     Constant,
     DeviceSpec,
@@ -41,6 +41,9 @@ from mortice.serialization.specs import (
 )
 
 _LAYOUTS = {layout.name: layout for layout in layouts.LAYOUTS}
+
+# What core itself keeps in a tensor's __dict__: no attribute of a user's.
+INTERNAL = frozenset(("_grad", "_inference", "_leaf", "_retains"))
 
 _NAMED: dict[str, Any] = {
     "collections.OrderedDict": OrderedDict,
@@ -142,6 +145,15 @@ class TensorFactory:
             made.requires_grad_(True)
         return made
 
+    def attribute(self, target: Any, name: str, value: Any) -> None:
+        """Set an attribute that the file gives a tensor."""
+        taken = name in INTERNAL or hasattr(type(target), name)
+        if taken or (isinstance(target, StorageOnly) and name in vars(target)):
+            raise CheckpointError(
+                f"the attribute {name!r} of a {type(target).__name__} would hide one of its own"
+            )
+        setattr(target, name, value)
+
     def parameter(self, data: Any, requires_grad: bool) -> Any:
         if isinstance(data, (SparseTensor, QuantizedTensor)):
             data.requires_grad = requires_grad
@@ -154,9 +166,9 @@ class TensorFactory:
 
     def subclass(self, tensor: Any, cls: type) -> Any:
         if not isinstance(cls, type) or not issubclass(cls, Tensor):
-            raise InvalidValue(
-                f"{cls!r} stands where the file has a subclass of Tensor. Mark one safe under "
-                "that name."
+            raise CheckpointError(
+                f"{cls!r} stands where the file has a subclass of Tensor",
+                fix="Mark one safe under that name.",
             )
         return tensor if isinstance(tensor, cls) else as_subclass(tensor, cls)
 
@@ -280,7 +292,7 @@ class Exporter:
         return TensorSpec(ref, name, t.storage_offset(), size, stride, requires_grad, 0)
 
     def _tensor(self, t: Tensor) -> Spec:
-        state = {name: value for name, value in vars(t).items() if not _internal(name)}
+        state = {name: value for name, value in vars(t).items() if name not in INTERNAL}
         if self._parameter is not None and type(t) is self._parameter:
             return ParameterSpec(self._strided(t, False), t.requires_grad, state or None)
         # PyTorch writes what has a history as a tensor without one that requires_grad.
@@ -308,13 +320,6 @@ class Exporter:
     def _nested(self, t: NestedTensor) -> NestedSpec:
         return NestedSpec(tuple(self._strided(part, False) for part in t.parts), 0)
 
-
-def _internal(name: str) -> bool:
-    """Attributes that core keeps in a tensor's __dict__ for itself, and none of which is saved."""
-    return name in _INTERNAL
-
-
-_INTERNAL = frozenset(("_inference",))
 
 _DESCRIPTIONS: dict[type, Any] = {
     SparseTensor: Exporter._sparse,
