@@ -22,7 +22,7 @@ def contract(equation: str, tensors: Sequence[Any]) -> Any:
         result, labels = _pair(result, labels, other, other_labels, later, sizes)
     gone = tuple(i for i, label in enumerate(labels) if label not in output)
     if gone:
-        result = _summed(result, gone)
+        result = call("sum.dim_IntList", result, gone, False, None)
         labels = [label for label in labels if label in output]
     result = result.permute(tuple(labels.index(label) for label in output))
     return result.expand(tuple(sizes[label] for label in output)) if output else result
@@ -137,7 +137,7 @@ def _pair(
 
 
 def _summed(t: Any, dims: tuple[int, ...]) -> Any:
-    """Sums stay in the operands' dtype, integers too."""
+    """Sums before a product stay in the operand's dtype, integers too."""
     return call("sum.dim_IntList", t, dims, False, None if t._t.differentiable else t._t)
 
 
