@@ -197,6 +197,20 @@ def test_options_that_contradict(options: dict, message: str) -> None:
         data.DataLoader(Squares(), **options)
 
 
+class Images(Squares):
+    def __getitem__(self, i: int):
+        return mortice.full((1, 1024, 1024), float(i)), i
+
+
+def test_large_batches_come_in_shared_memory() -> None:
+    batches = list(data.DataLoader(Images(4), batch_size=2, num_workers=2))
+    images, index = batches[1]
+    assert images.is_shared() == (sys.platform != "win32")
+    assert not index.is_shared()
+    assert images[:, 0, 5, 7].tolist() == [2.0, 3.0]
+    images.add_(1)
+
+
 @pytest.mark.parametrize("workers", [1, 3])
 def test_workers_give_the_same_batches(workers: int) -> None:
     loader = data.DataLoader(Squares(23), batch_size=4, num_workers=workers)
