@@ -189,20 +189,70 @@ def value(rng: random.Random, depth: int = 0) -> bytes:
         return call(rng.choice(_NAMES).decode(), *inner)
     if kind == 4:
         return HOOKS + b"(" + b"".join(text(str(i)) + item for i, item in enumerate(inner)) + b"u"
-    size = [rng.choice((0, 1, 2, 3, 6)) for _ in range(rng.randrange(3))]
-    stride = [rng.choice((0, 1, 2, 3, 1 << 40)) for _ in size]
-    made = tensor(
-        dims(*size), dims(*stride), whole(rng.choice((0, 1, 5, 6, 1 << 61))),
-        storage(rng.choice("012"), rng.choice((6, 6, 6, 5)), rng.choice((FLOAT, _name(rng)))),
-        rng.choice((b"\x89", b"\x88", b"N")),
-    )  # fmt: skip
+    made = some_tensor(rng)
     if kind == 5:
-        return call("torch._utils _rebuild_parameter", made, b"\x88", HOOKS)
-    if kind == 6:
-        parts = [made if rng.random() < 0.7 else value(rng, depth + 1) for _ in range(3)]
-        layout = call("torch.serialization _get_layout", text("torch.sparse_csr"))
-        return call("torch._utils _rebuild_sparse_tensor", layout, group(*parts, dims(*size)))
+        made = call("torch._utils _rebuild_parameter", made, b"\x88", HOOKS)
+    elif kind == 6:
+        made = _of_parts(rng, depth)
+    elif kind == 7:
+        state = b"}(" + text(rng.choice(("note", "parts", "shape", "_leaf", "data"))) + b"Nu"
+        rebuild = b"c" + rng.choice(_NAMES[:8]).replace(b" ", b"\n") + b"\n"
+        cls = rng.choice((b"ctorch\nTensor\n", b"ctorch.nn.parameter\nParameter\n"))
+        made = call("torch._tensor _rebuild_from_type_v2", rebuild, cls, group(*inner), state)
     return made
+
+
+def some_tensor(rng: random.Random, cls: bytes | None = None) -> bytes:
+    """A strided tensor, mostly within its storage."""
+    small = rng.random() < 0.7
+    sizes = (0, 1, 2, 3, 6) if small else (0, 1, 2, 6, 1 << 20, 1 << 40, 1 << 62, 1 << 63)
+    strides = (0, 1, 2, 3) if small else (0, 1, 6, 1 << 40, 1 << 61)
+    size = [rng.choice(sizes) for _ in range(rng.randrange(4))]
+    stride = [rng.choice(strides) for _ in size]
+    if rng.random() < 0.05:
+        stride.append(1)
+    cls = cls or (_storage_class(rng) if rng.random() < 0.4 else FLOAT)
+    more: list[bytes] = []
+    if rng.random() < 0.1:
+        flag = text(rng.choice(("conj", "neg", "odd"))) + b"\x88"
+        more = [b"}(" + flag + b"u"]
+    numel = rng.choice((6, 6, 6, 3, 12, 24, 5))
+    return tensor(
+        dims(*size), dims(*stride), whole(rng.choice((0, 0, 0, 1, 5, 6, 1 << 61))),
+        storage(rng.choice("012"), numel, cls), rng.choice((b"\x89", b"\x89", b"\x88", b"N")),
+        HOOKS, *more,
+    )  # fmt: skip
+
+
+def _storage_class(rng: random.Random) -> bytes:
+    name = rng.choice(("Long", "Double", "Bool", "ComplexFloat", "QInt8", "BFloat16", "Int"))
+    return f"ctorch\n{name}Storage\n".encode()
+
+
+def _of_parts(rng: random.Random, depth: int) -> bytes:
+    """A sparse, nested or quantised tensor."""
+    index = b"ctorch\nLongStorage\n"
+    parts = [
+        some_tensor(rng, index if rng.random() < 0.8 else None)
+        if rng.random() < 0.8
+        else value(rng, depth + 1)
+        for _ in range(4)
+    ]
+    kind = rng.randrange(4)
+    if kind == 0:
+        return call("torch._utils _rebuild_nested_tensor", some_tensor(rng), *parts[1:])
+    if kind == 1:
+        params = group(b"ctorch\nper_channel_affine\n", *parts[:2], whole(rng.randrange(3)))
+        return call(
+            "torch._utils _rebuild_qtensor", storage("0", 24, b"ctorch\nQInt8Storage\n"), whole(0),
+            dims(3, 2), dims(2, 1), params, b"\x89", HOOKS,
+        )  # fmt: skip
+    name = rng.choice(("sparse_coo", "sparse_coo", "sparse_csr", "sparse_csc", "sparse_bsr"))
+    count = 2 if name == "sparse_coo" else 3
+    shape = dims(*(rng.choice((0, 1, 2, 3, 6, 1 << 40)) for _ in range(rng.randrange(4))))
+    layout = call("torch.serialization _get_layout", text(f"torch.{name}"))
+    data = group(*parts[: count - 1], some_tensor(rng), shape)
+    return call("torch._utils _rebuild_sparse_tensor", layout, data)
 
 
 def invent(rng: random.Random) -> bytes:
