@@ -16,7 +16,7 @@ from mortice._plugins import find, options, state
 if TYPE_CHECKING:
     from mortice._plugins.report import Decision
 
-__all__ = ["find", "options", "register", "state", "unregister", "why"]
+__all__ = ["find", "options", "register", "retry", "state", "unregister", "why"]
 
 _MISSING: Any = object()
 
@@ -77,6 +77,18 @@ def unregister(kind: str, name: str) -> None:
     group = group_of(kind)
     catalog.unregister(group, name)
     manager.forget(group, name)
+
+
+def retry(kind: str, name: str) -> bool:
+    """Forget that using a plug-in failed in this process, so that its next use tries again.
+
+    For notebooks, after what was missing has been installed. Returns whether there was a failure;
+    what was loaded stays loaded.
+    """
+    from mortice._plugins import manager
+    from mortice._plugins.groups import group_of
+
+    return manager.retry(group_of(kind), name)
 
 
 def why(name: str, kind: str | None = None) -> list[Decision]:

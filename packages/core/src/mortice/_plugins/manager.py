@@ -158,6 +158,19 @@ def forget(group: Group, name: str) -> None:
             del _attempts[key]
 
 
+def retry(group: Group, name: str) -> bool:
+    """Forget that using a name failed; whether there was anything to forget."""
+    with _guard:
+        failed = [
+            key
+            for key, record in _attempts.items()
+            if key[:2] == (group.name, name) and record.status and not record.status.usable
+        ]
+        for key in failed:
+            del _attempts[key]
+    return bool(failed)
+
+
 def rivals(entry: Entry) -> list[Entry]:
     from . import catalog
 
@@ -300,7 +313,14 @@ def _imported(entry: Entry) -> Any:
     parsed = parse_value(entry.value)
     assert parsed is not None, "malformed values are refused before"
     module, attribute = parsed
-    found: Any = importlib.import_module(module)
+    try:
+        found: Any = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+            raise
+        # Perhaps it was installed while this process ran, and Python's finders have not looked.
+        importlib.invalidate_caches()
+        found = importlib.import_module(module)
     for name in attribute.split(".") if attribute else ():
         found = getattr(found, name)
     return found
@@ -337,7 +357,10 @@ def _asked(entry: Entry, target: Any) -> Any:
     hook = entry.group.hook
     assert hook is not None
     if not hasattr(target, hook):
-        raise _Unfit(f"{entry.value or repr(target)} has no function {hook}(name)")
+        raise _Unfit(
+            f"{entry.value or repr(target)} has no function {hook}(name); "
+            "let the entry point name the module, or the object, that has it"
+        )
     if not _has_hook(target, hook):
         raise _Unfit(f"its {hook} is not marked; put @mortice.backend.hookimpl before it")
     provider = _register(entry, target)
