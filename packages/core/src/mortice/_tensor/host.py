@@ -93,7 +93,11 @@ def permute(self: Any, dims: Any) -> Any:
 def unsqueeze(self: Any, dim: int) -> Any:
     a = self._a
     dim = shapes.wrap_dim(dim, a.ndim + 1)
-    return _view(self, a[(slice(None),) * dim + (None,)])
+    if a.flags.c_contiguous and a.size:  # an index of None would give a stride of 0
+        return _view(self, a.reshape((*a.shape[:dim], 1, *a.shape[dim:])))
+    from mortice._ops.view import unsqueeze as rule
+
+    return _view(self, restride(self, *rule(self, dim)))
 
 
 def alias(self: Any) -> Any:

@@ -60,9 +60,13 @@ def getitem(self: Any, index: Any) -> Any:
                 return kernel(self, 0, start, end, 1 if step is None else step)
     if kind is tuple and not GLOBAL.special and self._k & ~_VIEW == _CPU and _is_basic(index):
         try:
-            return view_of(self, self._a[index if Ellipsis in index else (*index, ...)])
+            seen = self._a[index if Ellipsis in index else (*index, ...)]
         except IndexError:
-            pass  # the long way says what is wrong
+            return _getitem(self, index)  # which says what is wrong
+        if None not in index:
+            return view_of(self, seen)
+        if seen.flags.c_contiguous:  # numpy gives new dimensions a stride of 0
+            return view_of(self, seen.reshape(-1).reshape(seen.shape))
     return _getitem(self, index)
 
 
@@ -222,7 +226,7 @@ def _through_views(self: Any, index: Any, reading: bool) -> tuple[Any, Any]:
         if not ndim and len(items) == 1:
             raise _zero_dimensional()
         raise DimensionError(f"too many indices for tensor of dimension {ndim}")
-    result, dim = self, 0
+    result, dim, place = self, 0, 0  # place: dimension of ``self`` that comes next
     tensors: list[Any] = []
     for position, item in enumerate(items):
         kind = type(item)
@@ -231,15 +235,18 @@ def _through_views(self: Any, index: Any, reading: bool) -> tuple[Any, Any]:
             tensors.append(None)
             dim += 1
         elif kind is int:
-            result = _select_at(result, dim, item)
+            result = _select_at(result, dim, item, place)
+            place += 1
         elif kind is slice:
             result = _slice_at(result, dim, item)
             tensors.append(None)
             dim += 1
+            place += 1
         elif item is Ellipsis:
             skipped = ndim - used if position == _first_ellipsis(items) else 0
             tensors += [None] * skipped
             dim += skipped
+            place += skipped
         elif kind is bool:
             result = get("unsqueeze")(result, dim)
             tensors.append(_bool_index(item, self.device))
@@ -247,6 +254,7 @@ def _through_views(self: Any, index: Any, reading: bool) -> tuple[Any, Any]:
         else:
             tensors.append(item)
             dim += _consumed(item)
+            place += _consumed(item)
     if all(t is None for t in tensors):
         return result, None
     while tensors[-1] is None:
@@ -365,10 +373,10 @@ def _bool_index(value: bool, device: Any) -> Any:
     return get("full")((1 if value else 0,), 0, dtypes.int64, None, device, None)
 
 
-def _select_at(result: Any, dim: int, index: int) -> Any:
+def _select_at(result: Any, dim: int, index: int, place: int) -> Any:
     n = result._a.shape[dim]
     if not -n <= index < n:
-        raise _out_of_bounds(index, dim, n)
+        raise _out_of_bounds(index, place, n)
     return get("select.int")(result, dim, index)
 
 
