@@ -156,7 +156,8 @@ def function(op: Any) -> Callable[..., Any]:
     except Absent:
         if "." in name:
             raise
-        return walk(mortice.Tensor, name)
+        root = mortice if name.startswith("_") and not name.startswith("__") else mortice.Tensor
+        return walk(root, name if root is mortice.Tensor else f"ops.aten.{name}")
 
 
 def overload(op: Any) -> Callable[..., Any]:

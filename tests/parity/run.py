@@ -171,6 +171,7 @@ def lacks(op: Any) -> str | None:
         return None
     # A lambda of torch's around the operator: what it calls is known by the OpInfo's name alone.
     places = [(mortice, op.name), (mortice.Tensor, op.name), (mortice.Tensor, op.name + "_")]
+    places.append((mortice, f"ops.aten.{op.name}"))
     for root, path in places:
         try:
             walk(root, path)

@@ -10,6 +10,7 @@ import numpy as np
 
 from mortice import int64
 from mortice.backend import shape_rule, wrap
+from mortice.errors import DTypeError
 from mortice_cpu.precision import narrow, widen
 
 Array = Any
@@ -188,7 +189,12 @@ def _adaptive_avg(n: int) -> Callable[..., Any]:
         shape, _ = shape_rule(f"_adaptive_avg_pool{n}d")(self, output_size)
         a = widen(self._a)
         if a.dtype.kind in "iu":
-            raise TypeError("adaptive_avg_pool")
+            if 0 not in shape:
+                raise DTypeError(
+                    f"_adaptive_avg_pool{n}d is not implemented for {self._t!r}; it takes floating "
+                    "and complex dtypes. Convert first, for example with .float()."
+                )
+            return wrap(np.empty(shape, a.dtype), self._t)
         for i in range(n):
             axis = a.ndim - n + i
             a = _along(a, axis, _averaging(a.shape[axis], shape[axis], a.dtype))

@@ -43,7 +43,7 @@ def _by_row(name: str, dim: int, *arrays: Any) -> Any:
 
 def _checked(self: Any, dim: int, half_to_float: bool) -> tuple[Any, Any]:
     t = self._t
-    if t.kind != FLOAT or not -max(self._a.ndim, 1) <= dim < max(self._a.ndim, 1):
+    if (t.kind != FLOAT and self._a.size) or not -max(self._a.ndim, 1) <= dim < max(self._a.ndim, 1):
         raise TypeError("softmax")
     return operand(self, compute_type(t)), dtypes.float32 if half_to_float else t
 

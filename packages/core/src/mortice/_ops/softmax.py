@@ -13,7 +13,7 @@ from mortice._types.shapes import wrap_dim
 
 def softmax_rule(self: Any, dim: int, half_to_float: bool) -> Any:
     wrap_dim(dim, len(self._a.shape))
-    if not self._t.is_floating_point:
+    if not self._t.is_floating_point and 0 not in self._a.shape:
         raise DTypeError(f"softmax is implemented for floating-point dtypes only, not {self._t!r}.")
     if half_to_float and self._t is not dtypes.float16:
         raise DTypeError("conversion is supported for Half type only")

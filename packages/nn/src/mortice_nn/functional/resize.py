@@ -145,6 +145,16 @@ def upsample(
     return interpolate(input, size, scale_factor, mode, align_corners)
 
 
+def upsample_nearest(input: Tensor, size: Any = None, scale_factor: Any = None) -> Tensor:
+    """The older name of ``interpolate(mode="nearest")``."""
+    return interpolate(input, size, scale_factor, "nearest")
+
+
+def upsample_bilinear(input: Tensor, size: Any = None, scale_factor: Any = None) -> Tensor:
+    """The older name of ``interpolate(mode="bilinear", align_corners=True)``."""
+    return interpolate(input, size, scale_factor, "bilinear", align_corners=True)
+
+
 def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
     """(*, C r r, H, W) -> (*, C, H r, W r)."""
     return op.pixel_shuffle(input, upscale_factor)
