@@ -15,7 +15,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from builder import (
-    FLOAT,
     HOOKS,
     Entry,
     Zip,
@@ -202,7 +201,7 @@ def value(rng: random.Random, depth: int = 0) -> bytes:
     return made
 
 
-def some_tensor(rng: random.Random, cls: bytes | None = None) -> bytes:
+def some_tensor(rng: random.Random, cls: str | None = None) -> bytes:
     """A strided tensor, mostly within its storage."""
     small = rng.random() < 0.7
     sizes = (0, 1, 2, 3, 6) if small else (0, 1, 2, 6, 1 << 20, 1 << 40, 1 << 62, 1 << 63)
@@ -211,29 +210,37 @@ def some_tensor(rng: random.Random, cls: bytes | None = None) -> bytes:
     stride = [rng.choice(strides) for _ in size]
     if rng.random() < 0.05:
         stride.append(1)
-    cls = cls or (_storage_class(rng) if rng.random() < 0.4 else FLOAT)
+    cls = cls or (rng.choice(_CLASSES[1:]) if rng.random() < 0.4 else _CLASSES[0])
     more: list[bytes] = []
     if rng.random() < 0.1:
         flag = text(rng.choice(("conj", "neg", "odd"))) + b"\x88"
         more = [b"}(" + flag + b"u"]
-    numel = rng.choice((6, 6, 6, 3, 12, 24, 5))
     return tensor(
-        dims(*size), dims(*stride), whole(rng.choice((0, 0, 0, 1, 5, 6, 1 << 61))),
-        storage(rng.choice("012"), numel, cls), rng.choice((b"\x89", b"\x89", b"\x88", b"N")),
+        dims(*size), dims(*stride), whole(rng.choice((0, 0, 0, 1, 2, 6, 1 << 61))),
+        some_storage(rng, cls), rng.choice((b"\x89", b"\x89", b"\x89", b"\x88", b"N")),
         HOOKS, *more,
     )  # fmt: skip
 
 
-def _storage_class(rng: random.Random) -> bytes:
-    name = rng.choice(("Long", "Double", "Bool", "ComplexFloat", "QInt8", "BFloat16", "Int"))
-    return f"ctorch\n{name}Storage\n".encode()
+def some_storage(rng: random.Random, name: str) -> bytes:
+    """The storage that a class has for itself; seldom another's, or of a wrong size."""
+    key = _CLASSES.index(name) if rng.random() < 0.95 else rng.randrange(len(_CLASSES))
+    numel = _NUMEL[name] if rng.random() < 0.95 else 5
+    return storage(str(key), numel, f"ctorch\n{name}Storage\n".encode())
+
+
+# Elements of each class in the 24 bytes of a storage; a class's place is its storage's key.
+_NUMEL = {
+    "Float": 6, "Long": 3, "Double": 3, "Bool": 24, "ComplexFloat": 3, "QInt8": 24,
+    "BFloat16": 12, "Int": 6,
+}  # fmt: skip
+_CLASSES = list(_NUMEL)
 
 
 def _of_parts(rng: random.Random, depth: int) -> bytes:
     """A sparse, nested or quantised tensor."""
-    index = b"ctorch\nLongStorage\n"
     parts = [
-        some_tensor(rng, index if rng.random() < 0.8 else None)
+        some_tensor(rng, "Long" if rng.random() < 0.8 else None)
         if rng.random() < 0.8
         else value(rng, depth + 1)
         for _ in range(4)
@@ -244,7 +251,7 @@ def _of_parts(rng: random.Random, depth: int) -> bytes:
     if kind == 1:
         params = group(b"ctorch\nper_channel_affine\n", *parts[:2], whole(rng.randrange(3)))
         return call(
-            "torch._utils _rebuild_qtensor", storage("0", 24, b"ctorch\nQInt8Storage\n"), whole(0),
+            "torch._utils _rebuild_qtensor", some_storage(rng, "QInt8"), whole(0),
             dims(3, 2), dims(2, 1), params, b"\x89", HOOKS,
         )  # fmt: skip
     name = rng.choice(("sparse_coo", "sparse_coo", "sparse_csr", "sparse_csc", "sparse_bsr"))
@@ -260,7 +267,12 @@ def invent(rng: random.Random) -> bytes:
     body = value(rng)
     if rng.random() < 0.2:
         body = change_bytes(body, rng, 2)
-    storages = {str(key): bytes(rng.randrange(8) for _ in range(24)) for key in range(3)}
+    storages = {}
+    for key, name in enumerate(_CLASSES):
+        if name == "Long":  # indices, small ones
+            storages[str(key)] = struct.pack("<3q", *(rng.choice((0, 0, 1, 2, -1)) for _ in "abc"))
+        else:
+            storages[str(key)] = bytes(rng.randrange(2) for _ in range(24))
     return Zip(*entries(body, storages)).build()
 
 
