@@ -7,7 +7,7 @@ queues and pipes share memory with the receiver: a write on one side is seen on 
 from __future__ import annotations
 
 import multiprocessing
-from multiprocessing import *  # noqa: F403
+from multiprocessing import *  # noqa: F403  # pyright: ignore[reportWildcardImportFromLibrary]
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 

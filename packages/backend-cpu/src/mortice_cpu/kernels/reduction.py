@@ -59,7 +59,7 @@ def sum_all(self: Any, dtype: Any) -> Any:
     t = self._t
     if dtype is None and t.kind >= FLOAT and t.itemsize > 2:
         a = self._a
-        return wrap(np.add.reduce(a, None, None, np.empty((), a.dtype)), t)
+        return wrap(np.add.reduce(a, None, None, np.empty((), a.dtype)), t)  # pyright: ignore[reportArgumentType]
     return sum_dims(self, None, False, dtype)
 
 
@@ -68,7 +68,7 @@ def sum_dims(self: Any, dim: Any, keepdim: bool, dtype: Any) -> Any:
     if dtype is None and t.kind >= FLOAT and t.itemsize > 2 and type(dim) is tuple and dim:
         a = self._a  # numpy checks the dims itself
         if a.ndim:
-            return wrap(np.add.reduce(a, dim, None, None, keepdim), t)
+            return wrap(np.add.reduce(a, dim, None, None, keepdim), t)  # pyright: ignore[reportCallIssue, reportArgumentType]
     t = _sum_dtype(self, dtype)
     a = operand(self, compute_type(t))
     return finished(np.asarray(np.add.reduce(a, axes(a, dim), keepdims=keepdim)), t)
@@ -87,7 +87,7 @@ def mean_all(self: Any, dtype: Any) -> Any:
     t = self._t
     if dtype is None and t.kind == FLOAT and t.itemsize > 2:
         a = self._a
-        r = np.add.reduce(a, None, None, np.empty((), a.dtype))
+        r = np.add.reduce(a, None, None, np.empty((), a.dtype))  # pyright: ignore[reportArgumentType]
         np.divide(r, a.dtype.type(a.size), r)
         return wrap(r, t)
     return mean_dims(self, None, False, dtype)

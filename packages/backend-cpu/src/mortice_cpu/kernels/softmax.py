@@ -54,8 +54,8 @@ def softmax(self: Any, dim: int, half_to_float: bool) -> Any:
     if r is None:
         axis = dim if a.ndim else None
         if a.size:
-            r = np.asarray(np.exp(a - np.maximum.reduce(a, axis, None, None, True)))
-            np.divide(r, np.add.reduce(r, axis, None, None, True), r)
+            r = np.asarray(np.exp(a - np.maximum.reduce(a, axis, None, None, True)))  # pyright: ignore[reportCallIssue, reportArgumentType]
+            np.divide(r, np.add.reduce(r, axis, None, None, True), r)  # pyright: ignore[reportCallIssue, reportArgumentType]
         else:
             r = a.copy()
     return finished(r, t)
@@ -67,8 +67,8 @@ def log_softmax(self: Any, dim: int, half_to_float: bool) -> Any:
     if r is None:
         axis = dim if a.ndim else None
         if a.size:
-            r = np.asarray(a - np.maximum.reduce(a, axis, None, None, True))
-            total = np.add.reduce(np.exp(r), axis, None, None, True)
+            r = np.asarray(a - np.maximum.reduce(a, axis, None, None, True))  # pyright: ignore[reportCallIssue, reportArgumentType]
+            total = np.add.reduce(np.exp(r), axis, None, None, True)  # pyright: ignore[reportCallIssue, reportArgumentType]
             np.subtract(r, np.log(total), r)
         else:
             r = a.copy()

@@ -100,10 +100,6 @@ def _exp2_complex(a: Any) -> Any:
     return np.exp(a * a.dtype.type(math.log(2.0)))
 
 
-def _atanh_complex(a: Any) -> Any:
-    return np.arctanh(a)
-
-
 def _on_floats(function: Any) -> Any:
     """Rounding of integers and bools is the identity."""
 

@@ -214,7 +214,7 @@ class SavedResult:
     __slots__ = ("number", "tensor", "version")
 
     def __init__(self, tensor: Any, number: int) -> None:
-        self.tensor = alias_of(tensor)
+        self.tensor: Any = alias_of(tensor)
         self.version = self.tensor._s.version
         self.number = number
 

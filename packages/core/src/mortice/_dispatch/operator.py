@@ -405,5 +405,5 @@ def remove_operator(op: Operator, packet: str) -> None:
 def _core_row(name: str) -> Row | None:
     from mortice._generated.registry import ROWS
 
-    fields = ROWS.get(name)
+    fields: Any = ROWS.get(name)
     return None if fields is None else Row(**fields)

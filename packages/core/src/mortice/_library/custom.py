@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 from mortice._base.errors import (
@@ -190,7 +190,7 @@ class CustomOpDef:
                 )
 
     @contextlib.contextmanager
-    def set_kernel_enabled(self, device_type: str, enabled: bool = True) -> Iterator[None]:
+    def set_kernel_enabled(self, device_type: str, enabled: bool = True) -> Generator[None, None, None]:
         """Within, a device's kernel is used or the original function is."""
         before = device_type in self._disabled
         (self._disabled.discard if enabled else self._disabled.add)(device_type)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import Any
 
 from mortice._base.errors import InvalidState, InvalidValue, NoKernel, RegistrationError
@@ -43,7 +43,7 @@ def get_ctx() -> FakeContext | None:
 
 
 @contextlib.contextmanager
-def fake_context(new_size: Any = None) -> Iterator[None]:
+def fake_context(new_size: Any = None) -> Generator[None, None, None]:
     """Within, fakes can ask for data-dependent sizes by ``new_size(min, max)``."""
     _CONTEXT.append(FakeContext(new_size))
     try:

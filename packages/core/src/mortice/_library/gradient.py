@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import weakref
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from mortice._autograd.function import FunctionCtx, saved, zeros
 from mortice._autograd.node import Info, Node, attach_many, attach_single
@@ -130,7 +130,7 @@ def _recording(nxt: Kernel, op: Operator, backward: Any, setup_context: Any) -> 
         outputs = [result] if single else list(result)
         ctx._outputs = [_zero_spec(x) for x in outputs]
         ctx._node = weakref.ref(node)
-        node.saved = tuple(saved(x, node) for x in ctx._to_save)
+        node.saved = tuple(saved(x, cast("Any", node)) for x in ctx._to_save)
         return result
 
     return recorded

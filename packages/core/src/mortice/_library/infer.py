@@ -107,8 +107,9 @@ def _hints(function: Any) -> dict[str, Any]:
                 names.setdefault(key, value)
         frame = frame.f_back
     code = getattr(target, "__code__", None)
-    if code is not None and getattr(target, "__closure__", None):
-        for key, cell in zip(code.co_freevars, target.__closure__):
+    cells: Any = getattr(target, "__closure__", None)
+    if code is not None and cells:
+        for key, cell in zip(code.co_freevars, cells):
             try:
                 names[key] = cell.cell_contents
             except ValueError:

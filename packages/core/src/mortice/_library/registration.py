@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -63,6 +63,10 @@ def caller(depth: int = 2) -> str:
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
+def _forget(ns: str) -> None:
+    _DEFINED.pop(ns, None)
+
+
 class Library:
     """Registers operators and kernels of one namespace; they go when the object goes.
 
@@ -109,7 +113,7 @@ class Library:
                     f"{self.where}."
                 )
             _DEFINED[self.ns] = self.where
-        self._undo.append(lambda ns=self.ns: _DEFINED.pop(ns, None) and None)
+        self._undo.append(lambda ns=self.ns: _forget(ns))
 
     def _check_alive(self) -> None:
         if not self._alive:
@@ -394,7 +398,7 @@ after_autograd_keyset = DispatchKeySet(~(K.AUTOGRAD | (K.AUTOGRAD - 1 ^ -1)) | ~
 
 
 @contextmanager
-def scoped_library(*args: Any, **kwargs: Any) -> Iterator[Library]:
+def scoped_library(*args: Any, **kwargs: Any) -> Generator[Library, None, None]:
     """A Library whose registrations last as long as the ``with`` block."""
     library = Library(*args, **kwargs)
     try:

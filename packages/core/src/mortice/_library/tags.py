@@ -39,7 +39,7 @@ class Tag(str, enum.Enum):
 
 def check_tags(tags: Any, schema: FunctionSchema) -> tuple[Tag, ...]:
     """Tags as a tuple; TypeError if one is no Tag, InvalidValue if the schema contradicts one."""
-    found = (tags,) if isinstance(tags, (Tag, str)) else tuple(tags)
+    found: tuple[Any, ...] = (tags,) if isinstance(tags, (Tag, str)) else tuple(tags)
     for tag in found:
         if not isinstance(tag, Tag):
             raise TypeError(f"a tag must be a mortice.Tag, not {type(tag).__name__}: {tag!r}")

@@ -149,7 +149,8 @@ def matmul(self: Any, other: Any) -> Any:
 
 
 def _batched(self: Any, other: Any) -> Any:
-    a, b = tuple(self._a.shape), tuple(other._a.shape)
+    a: tuple[int, ...] = tuple(self._a.shape)
+    b: tuple[int, ...] = tuple(other._a.shape)
     if len(b) <= 2:  # one matrix for all rows of the batch
         if len(b) == 1:
             return _batched(self, other.unsqueeze(1)).squeeze(-1)

@@ -74,7 +74,7 @@ def wrap_data(data: Any, dtype: DType | None, copy: bool) -> Tensor:
     if isinstance(data, Sequence) and not isinstance(data, (str, bytes)):
         return _from_sequence(data, dtype)
     if hasattr(data, "__dlpack__"):
-        return wrap_data(np.from_dlpack(data), dtype, copy)
+        return wrap_data(np.from_dlpack(data), dtype, copy)  # pyright: ignore[reportArgumentType]
     if hasattr(kind, "__index__"):
         return _from_number(int(data), dtype or dtypes.int64)
     if hasattr(kind, "__float__"):

@@ -101,7 +101,7 @@ def storage_bytes(storage: Storage) -> np.ndarray[Any, Any]:
     data = np.empty(storage.nbytes(), np.uint8)
     buffer = storage.root
     buffer.runtime.synchronize(buffer.index)
-    buffer.runtime.copy_out(buffer.value, 0, memoryview(data))
+    buffer.runtime.copy_out(buffer.value, 0, memoryview(data))  # pyright: ignore[reportArgumentType]
     return data
 
 

@@ -12,7 +12,7 @@ def named_returns(operator: str, fields: tuple[str, ...]) -> Any:
     """The tuple class for an operator's results: ``named_returns("max", ("values", "indices"))``."""
     found = _MADE.get((operator, fields))
     if found is None:
-        found = namedtuple(operator.strip("_"), fields)
+        found = namedtuple(operator.strip("_"), fields)  # pyright: ignore[reportUntypedNamedTuple]
         found.__module__ = "mortice.return_types"
         found.__repr__ = _show
         found = _MADE.setdefault((operator, fields), found)

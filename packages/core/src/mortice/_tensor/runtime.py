@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -137,7 +137,7 @@ def to_host(t: Any) -> np.ndarray[Any, Any]:
     if extent:
         runtime = a.buffer.runtime
         runtime.synchronize(a.buffer.index)
-        runtime.copy_out(a.buffer.value, a.offset * a.dtype.itemsize, memoryview(data))
+        runtime.copy_out(a.buffer.value, a.offset * a.dtype.itemsize, memoryview(cast("Any", data)))
     item = a.dtype.itemsize
     if not extent:
         return np.empty(a.shape, a.dtype.numpy)
@@ -165,7 +165,7 @@ def from_host(target: Any, data: np.ndarray[Any, Any]) -> None:
     if shapes.is_contiguous(a.shape, a.strides):
         packed = np.ascontiguousarray(_converted(data, a.dtype)).reshape(-1).view(np.uint8)
         if packed.size:
-            runtime.copy_in(a.buffer.value, a.offset * item, memoryview(packed))
+            runtime.copy_in(a.buffer.value, a.offset * item, memoryview(cast("Any", packed)))
         return
     whole = to_host(target)
     np.copyto(whole, _converted(data, a.dtype))
@@ -244,9 +244,10 @@ def _handle(x: Any, runtime: DeviceRuntime) -> Any:
         return [_handle(y, runtime) for y in x]  # pyright: ignore[reportUnknownVariableType]
     if not hasattr(x, "_k"):
         return x
-    if not runtime.features.strided and not x.is_contiguous():
-        x = contiguous_copy(x)
-    return x._a
+    t: Any = x
+    if not runtime.features.strided and not t.is_contiguous():
+        t = contiguous_copy(t)
+    return t._a
 
 
 def contiguous_copy(x: Any) -> Any:

@@ -30,6 +30,8 @@ class Storage:
     __slots__ = ("__weakref__", "_bytes", "_nbytes", "device", "epoch", "root", "version")
 
     root: Any
+    _bytes: np.ndarray[Any, Any] | None
+    _nbytes: int | None
     version: int
     epoch: int
     device: Device

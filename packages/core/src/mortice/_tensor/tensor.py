@@ -309,9 +309,9 @@ class Tensor(Methods):
         return as_subclass(self, cls)
 
     @staticmethod
-    def _make_subclass(cls: type, data: Tensor, require_grad: bool = False) -> Any:
-        """A leaf of class ``cls`` over the memory of ``data``."""
-        return data.detach().as_subclass(cls).requires_grad_(require_grad)
+    def _make_subclass(kind: type, data: Tensor, require_grad: bool = False) -> Any:
+        """A leaf of class ``kind`` over the memory of ``data``."""
+        return data.detach().as_subclass(kind).requires_grad_(require_grad)
 
     # -- Python protocols ----------------------------------------------------------------------
 
@@ -360,7 +360,7 @@ class Tensor(Methods):
 
     def __contains__(self, element: Any) -> bool:
         if isinstance(element, Tensor) or isinstance(element, (int, float, complex)):
-            return bool((element == self).any().item())
+            return bool((self == element).any().item())
         raise InvalidState(
             "Tensor.__contains__ only supports Tensor or scalar, but you passed in a "
             f"{type(element).__name__}."

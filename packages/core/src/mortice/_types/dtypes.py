@@ -41,7 +41,6 @@ class DType:
     itemsize: int
     is_floating_point: bool
     is_complex: bool
-    is_signed: bool
     differentiable: bool
     storage_only: bool
 
@@ -56,7 +55,7 @@ class DType:
         self._numpy: Any = None
 
     @property
-    def is_signed(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def is_signed(self) -> bool:
         return self.kind >= SIGNED
 
     @property

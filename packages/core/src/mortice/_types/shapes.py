@@ -74,7 +74,7 @@ def strides_in_order(shape: Sequence[int], order: Sequence[int]) -> Shape:
 
 
 def strides_for(shape: Sequence[int], memory_format: MemoryFormat | None) -> Shape:
-    if memory_format is channels_last or memory_format is channels_last_3d:
+    if memory_format is not None and memory_format in (channels_last, channels_last_3d):
         wanted = 4 if memory_format is channels_last else 5
         if len(shape) != wanted:
             raise ShapeError(

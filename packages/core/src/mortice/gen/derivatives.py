@@ -110,7 +110,7 @@ class Derivative:
     def is_multi(self) -> bool:
         """Several outputs, or a list of them."""
         returns = self.schema.returns
-        return len(returns) > 1 or returns[0].type.is_list
+        return len(returns) > 1 or any(r.type.is_list for r in returns)
 
     @property
     def has_lists(self) -> bool:
