@@ -13,12 +13,14 @@ from typing import Any
 import numpy as np
 
 import mortice
-from mortice.backend import result_type, shape_rule, wrap
+from mortice.backend import shape_rule, wrap
 from mortice.errors import DimensionError, DTypeError, ShapeError
+from mortice_cpu.kernels._places import add_at, add_rows, checked_rule, explain, wrapped_dim
+from mortice_cpu.kernels._sets import SETS
+from mortice_cpu.kernels._tables import TABLES
 
 Kernel = Callable[..., Any]
 _ALL = slice(None)
-_LONG_ROW = 64
 
 
 # -- index and index_put ---------------------------------------------------------------------------
@@ -45,39 +47,24 @@ def _key(shape: Any, indices: Any) -> tuple[Any, ...]:
     return tuple(key)
 
 
-def _explain(shape: Any, key: Any) -> None:
-    """DimensionError for the first position out of bounds."""
-    for d, index in enumerate(key):
-        if isinstance(index, np.ndarray) and index.size:
-            bad = index[(index < -shape[d]) | (index >= shape[d])]
-            if bad.size:
-                raise DimensionError(
-                    f"index {int(bad.flat[0])} is out of bounds for dimension {d} with size {shape[d]}"
-                ) from None
-
-
-def _checked_rule(name: str, *args: Any) -> None:
-    """The shape rule's error, if the arguments deserve one."""
-    shape_rule(name)(*args)
-
-
 def index(self: Any, indices: Any) -> Any:
     a = self._a
+    key: tuple[Any, ...] = ()
     try:
         key = _key(a.shape, indices)
         if len(key) > a.ndim:
             raise IndexError("too many")
         out = a[key]
     except (IndexError, ShapeError):
-        _checked_rule("index.Tensor", self, indices)
-        _explain(a.shape, key)
+        checked_rule("index.Tensor", self, indices)
+        explain(a.shape, key)
         raise
     return wrap(np.ascontiguousarray(out) if out.ndim else np.asarray(out).copy(), self._t)
 
 
 def _put(self: Any, target: Any, indices: Any, values: Any, accumulate: bool) -> None:
     if self._t is not values._t:
-        _checked_rule("index_put", self, indices, values, accumulate)
+        checked_rule("index_put", self, indices, values, accumulate)
     key: tuple[Any, ...] = ()
     source = values._a
     if np.may_share_memory(target, source):
@@ -89,8 +76,8 @@ def _put(self: Any, target: Any, indices: Any, values: Any, accumulate: bool) ->
         else:
             target[key] = source
     except (IndexError, ValueError, ShapeError):
-        _checked_rule("index_put", self, indices, values, accumulate)
-        _explain(target.shape, key)
+        checked_rule("index_put", self, indices, values, accumulate)
+        explain(target.shape, key)
         raise
 
 
@@ -105,51 +92,6 @@ def _accumulate(target: Any, key: Any, values: Any) -> None:
         np.logical_or.at(target, key, values)
     else:
         add_at(target, key, values)
-
-
-def add_at(target: Any, key: Any, values: Any) -> None:
-    """``np.add.at``, in float32 for the dtypes that lack it."""
-    if target.dtype.kind == "V" or target.dtype == np.float16:
-        wide = target.astype(np.float32)
-        np.add.at(wide, key, values.astype(np.float32))
-        target[...] = wide.astype(target.dtype)
-    else:
-        np.add.at(target, key, values)
-
-
-def add_rows(target: Any, rows: Any, values: Any) -> None:
-    """``target[rows[i]] += values[i]`` for repeating rows.
-
-    Row by row where rows are long (1 us a row, and 0.5 ns an element); short rows through flat
-    positions, since ``np.add.at`` is quick (6 ns an element) on one dimension alone.
-    """
-    n = target.shape[0]
-    if not rows.size or not values.size:
-        return
-    if rows.min() < -n or rows.max() >= n:
-        _explain(target.shape, (rows,))
-    if target.dtype.kind == "b":
-        np.logical_or.at(target, rows, values)
-        return
-    if rows.min() < 0:
-        rows = np.where(rows < 0, rows + n, rows)
-    small = target.dtype.kind == "V" or target.dtype == np.float16
-    work = target.astype(np.float32) if small else target
-    if small:
-        values = values.astype(np.float32)
-    with np.errstate(all="ignore"):
-        if work[0].size >= _LONG_ROW:
-            for row, value in zip(rows.tolist(), values):
-                into = work[row]
-                np.add(into, value, out=into)
-        elif work.flags.c_contiguous:
-            width = work[0].size
-            places = (rows[:, None] * width + np.arange(width)).reshape(-1)
-            np.add.at(work.reshape(-1), places, values.reshape(-1))
-        else:
-            np.add.at(work, rows, values)
-    if small:
-        target[...] = work.astype(target.dtype)
 
 
 def index_put(self: Any, indices: Any, values: Any, accumulate: bool) -> Any:
@@ -180,29 +122,20 @@ def _positions(index: Any, size: int, dim: int) -> Any:
 def index_select(self: Any, dim: int, index: Any) -> Any:
     a = self._a
     if not a.ndim or index._a.ndim > 1 or index._a.dtype.kind != "i":
-        _checked_rule("index_select", self, dim, index)
+        checked_rule("index_select", self, dim, index)
     if not a.ndim:
         _positions(index, 1, 0)
         return wrap(a.copy(), self._t)
-    d = mortice_dim(dim, a.ndim)
+    d = wrapped_dim(dim, a.ndim)
     at = _positions(index, a.shape[d], d)
     return wrap(np.take(a, at.reshape(-1), d), self._t)
-
-
-def mortice_dim(dim: int, ndim: int) -> int:
-    n = ndim or 1
-    if not -n <= dim < n:
-        raise DimensionError(
-            f"Dimension out of range (expected to be in range of [{-n}, {n - 1}], but got {dim})"
-        )
-    return dim % n
 
 
 def _moved(target: Any, dim: int) -> tuple[Any, int]:
     """The array with ``dim`` first (a view), and the dimension as a positive number."""
     if not target.ndim:
         return target.reshape(1), 0
-    d = mortice_dim(dim, target.ndim)
+    d = wrapped_dim(dim, target.ndim)
     return np.moveaxis(target, d, 0), d
 
 
@@ -231,7 +164,7 @@ def _into(name: str, write: Callable[..., None]) -> tuple[Kernel, Kernel]:
 
 
 def _add(self: Any, target: Any, dim: int, index: Any, source: Any, alpha: Any) -> None:
-    _checked_rule("index_add", self, dim, index, source, alpha)
+    checked_rule("index_add", self, dim, index, source, alpha)
     rows, d = _moved(target, dim)
     at = _positions(index, rows.shape[0], d).reshape(-1)
     values = _source_rows(source, rows, d, at.shape[0])
@@ -241,18 +174,18 @@ def _add(self: Any, target: Any, dim: int, index: Any, source: Any, alpha: Any) 
 
 
 def _copy(self: Any, target: Any, dim: int, index: Any, source: Any) -> None:
-    _checked_rule("index_copy", self, dim, index, source)
+    checked_rule("index_copy", self, dim, index, source)
     rows, d = _moved(target, dim)
     at = _positions(index, rows.shape[0], d).reshape(-1)
     rows[at] = _source_rows(source, rows, d, at.shape[0])
 
 
 def _fill(self: Any, target: Any, dim: int, index: Any, value: Any) -> None:
-    _checked_rule("index_fill.int_Scalar", self, dim, index, value)
-    rows, d = _moved(target, dim)
+    checked_rule("index_fill.int_Scalar", self, dim, index, value)
+    rows, _ = _moved(target, dim)
     at = index._a.reshape(-1)
     if at.size and (at.min() < -rows.shape[0] or at.max() >= rows.shape[0]):
-        _explain(rows.shape, (at,))
+        explain(rows.shape, (at,))
     rows[at] = _as_element(value, self._t)
 
 
@@ -266,7 +199,7 @@ def _as_element(value: Any, dtype: Any) -> Any:
 def _reduce_rows(
     self: Any, target: Any, dim: int, index: Any, source: Any, reduce: str, include_self: bool
 ) -> None:
-    _checked_rule("index_reduce", self, dim, index, source, reduce, include_self)
+    checked_rule("index_reduce", self, dim, index, source, reduce, include_self)
     rows, d = _moved(target, dim)
     at = _positions(index, rows.shape[0], d).reshape(-1)
     values = _source_rows(source, rows, d, at.shape[0])
@@ -274,7 +207,13 @@ def _reduce_rows(
 
 
 _IDENTITY = {"sum": 0, "mean": 0, "prod": 1}
-_UFUNC = {"sum": np.add, "mean": np.add, "prod": np.multiply, "amax": np.maximum, "amin": np.minimum}
+_UFUNC = {
+    "sum": np.add,
+    "mean": np.add,
+    "prod": np.multiply,
+    "amax": np.maximum,
+    "amin": np.minimum,
+}
 
 
 def _start(reduce: str, dtype: Any) -> Any:
@@ -323,12 +262,12 @@ def _open(shape: Any, d: int, at: Any) -> tuple[Any, ...]:
 
 def gather(self: Any, dim: int, index: Any, sparse_grad: bool) -> Any:
     a, at = self._a, index._a
-    _checked_rule("gather", self, dim, index, sparse_grad)
+    checked_rule("gather", self, dim, index, sparse_grad)
     if not at.size:
         return wrap(np.empty(at.shape, a.dtype), self._t)
     shape = at.shape
     a, at = np.atleast_1d(a), np.atleast_1d(at)
-    d = mortice_dim(dim, a.ndim)
+    d = wrapped_dim(dim, a.ndim)
     _in_bounds(at, a.shape[d], d)
     if a.flags.c_contiguous:
         out = a.reshape(-1).take(_flat(a.shape, d, at), mode="clip")  # bounds are checked
@@ -365,7 +304,7 @@ def _scatter_parts(target: Any, dim: int, index: Any, src: Any) -> Any:
     if not at.size:
         return None
     whole = target if target.ndim else target.reshape(1)
-    d = mortice_dim(dim, whole.ndim)
+    d = wrapped_dim(dim, whole.ndim)
     _in_bounds(at, whole.shape[d], d)
     if src is not None:
         src = np.atleast_1d(src._a)[tuple(slice(0, n) for n in at.shape)]
@@ -378,21 +317,21 @@ def _scatter_parts(target: Any, dim: int, index: Any, src: Any) -> Any:
 
 
 def _scatter_src(self: Any, target: Any, dim: int, index: Any, src: Any) -> None:
-    _checked_rule("scatter.src", self, dim, index, src)
+    checked_rule("scatter.src", self, dim, index, src)
     parts = _scatter_parts(target, dim, index, src)
     if parts is not None:
         parts[0][parts[1]] = parts[2]
 
 
 def _scatter_value(self: Any, target: Any, dim: int, index: Any, value: Any) -> None:
-    _checked_rule("scatter.value", self, dim, index, value)
+    checked_rule("scatter.value", self, dim, index, value)
     parts = _scatter_parts(target, dim, index, None)
     if parts is not None:
         parts[0][parts[1]] = _as_element(value, self._t)
 
 
 def _scatter_add(self: Any, target: Any, dim: int, index: Any, src: Any) -> None:
-    _checked_rule("scatter_add", self, dim, index, src)
+    checked_rule("scatter_add", self, dim, index, src)
     parts = _scatter_parts(target, dim, index, src)
     if parts is None:
         return
@@ -408,16 +347,16 @@ _NAMES = {"add": "sum", "multiply": "prod"}
 def _scatter_reduce_src(
     self: Any, target: Any, dim: int, index: Any, src: Any, reduce: str
 ) -> None:
-    _checked_rule("scatter.reduce", self, dim, index, src, reduce)
+    checked_rule("scatter.reduce", self, dim, index, src, reduce)
     parts = _scatter_parts(target, dim, index, src)
     if parts is not None:
-        reduce_at(*parts, _NAMES[reduce], True)
+        reduce_at(parts[0], parts[1], parts[2], _NAMES[reduce], True)
 
 
 def _scatter_reduce_value(
     self: Any, target: Any, dim: int, index: Any, value: Any, reduce: str
 ) -> None:
-    _checked_rule("scatter.value_reduce", self, dim, index, value, reduce)
+    checked_rule("scatter.value_reduce", self, dim, index, value, reduce)
     parts = _scatter_parts(target, dim, index, None)
     if parts is not None:
         reduce_at(parts[0], parts[1], _as_element(value, self._t), _NAMES[reduce], True)
@@ -426,10 +365,10 @@ def _scatter_reduce_value(
 def _scatter_reduce(
     self: Any, target: Any, dim: int, index: Any, src: Any, reduce: str, include_self: bool
 ) -> None:
-    _checked_rule("scatter_reduce.two", self, dim, index, src, reduce, include_self)
+    checked_rule("scatter_reduce.two", self, dim, index, src, reduce, include_self)
     parts = _scatter_parts(target, dim, index, src)
     if parts is not None:
-        reduce_at(*parts, reduce, include_self)
+        reduce_at(parts[0], parts[1], parts[2], reduce, include_self)
 
 
 # -- masks -----------------------------------------------------------------------------------------
@@ -449,7 +388,7 @@ def masked_select(self: Any, mask: Any) -> Any:
 
 
 def _masked_scatter(self: Any, target: Any, mask: Any, source: Any) -> None:
-    _checked_rule("masked_scatter", self, mask, source)
+    checked_rule("masked_scatter", self, mask, source)
     places = np.broadcast_to(mask._a, target.shape)
     count = int(np.count_nonzero(places))
     if count > source._a.size:
@@ -500,12 +439,14 @@ def _flat_positions(index: Any, size: int) -> Any:
     at = index._a
     if at.size and (at.min() < -size or at.max() >= size):
         bad = int(at[(at < -size) | (at >= size)].flat[0])
-        raise DimensionError(f"out of range: tried to access index {bad} on a tensor of {size} elements.")
+        raise DimensionError(
+            f"out of range: tried to access index {bad} on a tensor of {size} elements."
+        )
     return at
 
 
 def take(self: Any, index: Any) -> Any:
-    _checked_rule("take", self, index)
+    checked_rule("take", self, index)
     if not self._a.size and index._a.size:
         raise DimensionError("take(): tried to take from an empty tensor")
     at = _flat_positions(index, self._a.size)
@@ -513,7 +454,7 @@ def take(self: Any, index: Any) -> Any:
 
 
 def _put_flat(self: Any, target: Any, index: Any, source: Any, accumulate: bool) -> None:
-    _checked_rule("put", self, index, source, accumulate)
+    checked_rule("put", self, index, source, accumulate)
     at = _flat_positions(index, target.size).reshape(-1)
     values = source._a.reshape(-1)
     whole = target if target.ndim else target.reshape(1)
@@ -522,200 +463,6 @@ def _put_flat(self: Any, target: Any, index: Any, source: Any, accumulate: bool)
         add_at(whole, key, values)
     else:
         whole[key] = values
-
-
-# -- sets ------------------------------------------------------------------------------------------
-
-
-def isin(elements: Any, test_elements: Any, assume_unique: bool, invert: bool) -> Any:
-    dtype = result_type((elements, test_elements)).numpy
-    a, b = (x._a.astype(dtype, copy=False) for x in (elements, test_elements))
-    return wrap(np.asarray(np.isin(a, b, invert=invert)).reshape(a.shape), mortice.bool)
-
-
-def _comparable(a: Any) -> Any:
-    """An array that numpy sorts: ml_dtypes widened."""
-    return a.astype(np.float32) if a.dtype.kind == "V" else a
-
-
-def unique2(self: Any, sorted: bool, return_inverse: bool, return_counts: bool) -> Any:  # noqa: A002
-    a = self._a
-    values, inverse, counts = np.unique(
-        _comparable(a).reshape(-1), return_inverse=True, return_counts=True, equal_nan=False
-    )
-    return _triple(values.astype(a.dtype), inverse.reshape(a.shape), counts, return_inverse,
-                   return_counts, self._t)
-
-
-def _triple(values: Any, inverse: Any, counts: Any, want_inverse: bool, want_counts: bool, dtype: Any) -> Any:
-    empty = np.empty(0, np.int64)
-    return (
-        wrap(values, dtype),
-        wrap(inverse.astype(np.int64) if want_inverse else empty, mortice.int64),
-        wrap(counts.astype(np.int64) if want_counts else empty, mortice.int64),
-    )
-
-
-def unique_dim(
-    self: Any, dim: int, sorted: bool, return_inverse: bool, return_counts: bool  # noqa: A002
-) -> Any:
-    a = self._a
-    d = mortice_dim(dim, a.ndim)
-    if not a.size:
-        if a.shape[d] == 0:
-            return _triple(a.copy(), np.empty(0), np.empty(0), return_inverse, return_counts, self._t)
-        raise ShapeError(
-            "unique_dim: There are 0 sized dimensions, and they aren't selected, so unique cannot be applied"
-        )
-    values, inverse, counts = np.unique(
-        _comparable(a), return_inverse=True, return_counts=True, axis=d, equal_nan=False
-    )
-    return _triple(values.astype(a.dtype), inverse.reshape(-1), counts, return_inverse,
-                   return_counts, self._t)
-
-
-def unique_consecutive(self: Any, return_inverse: bool, return_counts: bool, dim: int | None) -> Any:
-    a = self._a
-    rows = a.reshape(-1) if dim is None else np.moveaxis(a, mortice_dim(dim, a.ndim), 0)
-    n = rows.shape[0]
-    if n == 0:
-        shape = (0,) if dim is None else a.shape
-        return _triple(np.empty(shape, a.dtype), np.empty(0), np.empty(0), return_inverse, return_counts, self._t)
-    flat = rows.reshape(n, -1)
-    new = np.r_[True, (flat[1:] != flat[:-1]).any(axis=1)]
-    inverse = np.cumsum(new) - 1
-    counts = np.diff(np.r_[np.flatnonzero(new), n])
-    values = rows[new]
-    if dim is not None:
-        values = np.ascontiguousarray(np.moveaxis(values, 0, mortice_dim(dim, a.ndim)))
-    else:
-        inverse = inverse.reshape(a.shape)
-    return _triple(values.copy(), inverse, counts, return_inverse, return_counts, self._t)
-
-
-# -- tables of vectors -----------------------------------------------------------------------------
-
-
-def embedding(weight: Any, indices: Any, padding_idx: int, scale: bool, sparse: bool) -> Any:
-    table, at = weight._a, indices._a
-    if table.ndim != 2 or at.dtype.kind != "i":
-        _checked_rule("embedding", weight, indices, padding_idx, scale, sparse)
-    _rows_in_bounds(at, table.shape[0])
-    return wrap(np.take(table, at, 0), weight._t)
-
-
-def _rows_in_bounds(at: Any, n: int) -> None:
-    if at.size and (at.min() < 0 or at.max() >= n):
-        bad = int(at[(at < 0) | (at >= n)].flat[0])
-        raise DimensionError(
-            f"index out of range in self: index {bad} for a table of {n} rows. Indices must be at "
-            f"least 0 and below {n}."
-        )
-
-
-def embedding_dense_backward(
-    grad_output: Any, indices: Any, num_weights: int, padding_idx: int, scale: bool
-) -> Any:
-    g, at = grad_output._a, indices._a.reshape(-1)
-    out = np.zeros((num_weights, g.shape[-1]), g.dtype)
-    rows = g.reshape(at.shape[0], g.shape[-1])
-    _rows_in_bounds(at, num_weights)
-    if padding_idx >= 0:
-        kept = at != padding_idx
-        at, rows = at[kept], rows[kept]
-    if scale and at.size:
-        counts = np.bincount(at, minlength=num_weights)
-        rows = (rows / counts[at][:, None]).astype(g.dtype)
-    add_rows(out, at, rows)
-    return wrap(out, grad_output._t)
-
-
-def embedding_renorm_(self: Any, indices: Any, max_norm: float, norm_type: float) -> Any:
-    table = self._a
-    rows = np.unique(indices._a)
-    _rows_in_bounds(rows, table.shape[0])
-    picked = table[rows].astype(np.float64)
-    norms = np.linalg.norm(picked, norm_type, axis=1, keepdims=True) if rows.size else picked
-    scale = np.where(norms > max_norm, max_norm / (norms + 1e-7), 1.0)
-    table[rows] = (picked * scale).astype(table.dtype)
-    return self
-
-
-def embedding_bag(
-    weight: Any, indices: Any, offsets: Any, scale: bool, mode: int, sparse: bool,
-    per_sample_weights: Any, include_last_offset: bool, padding_idx: int,
-) -> Any:  # fmt: skip
-    (shape, _), *_ = shape_rule("_embedding_bag")(
-        weight, indices, offsets, scale, mode, sparse, per_sample_weights, include_last_offset, padding_idx
-    )
-    table, at, starts = weight._a, indices._a, offsets._a
-    _rows_in_bounds(at, table.shape[0])
-    n, bags = at.shape[0], shape[0]
-    _check_offsets(starts, n)
-    ends = starts[1 : bags + 1] if include_last_offset else np.r_[starts[1:bags], n][:bags]
-    owner = np.repeat(np.arange(bags), np.maximum(ends - starts[:bags], 0)).astype(at.dtype)
-    kept = at != padding_idx if padding_idx >= 0 else np.ones(n, bool)
-    sizes = np.bincount(owner[kept], minlength=bags).astype(at.dtype)
-    if mode == 2:
-        out, most = _bag_max(table, at, owner, kept, bags)
-    else:
-        rows = table[at].astype(np.float32 if table.dtype.itemsize < 4 else table.dtype)
-        if per_sample_weights is not None:
-            rows = rows * per_sample_weights._a[:, None]
-        out = np.zeros(shape, rows.dtype)
-        add_rows(out, owner[kept], rows[kept])
-        if mode == 1:
-            out /= np.maximum(sizes, 1)[:, None].astype(out.dtype)
-        most = np.zeros(bags, at.dtype) if mode == 0 else sizes
-    index_type = indices._t
-    if mode == 0:
-        # As PyTorch's: a sum needs neither sizes nor, on its fast path, the owners.
-        sizes = np.zeros_like(sizes)
-        if padding_idx < 0 and table.dtype.itemsize <= 4 and table.strides[-1] == table.itemsize:
-            owner = owner[:0]
-    return (
-        wrap(out.astype(table.dtype, copy=False), weight._t), wrap(owner, index_type),
-        wrap(sizes, index_type), wrap(most, index_type),
-    )  # fmt: skip
-
-
-def _check_offsets(starts: Any, n: int) -> None:
-    if starts.size and starts[0] != 0:
-        raise ShapeError(f"offsets[0] has to be 0, i.e., the first sequence in the mini-batch has to start from position 0. However, got {int(starts[0])}")
-    if starts.size and starts[-1] > n:
-        raise ShapeError(f"offsets[-1] can not be greater than input's length({n}) but got offsets[-1] of {int(starts[-1])}")
-
-
-def _bag_max(table: Any, at: Any, owner: Any, kept: Any, bags: int) -> Any:
-    out = np.zeros((bags, table.shape[1]), table.dtype)
-    most = np.zeros((bags, table.shape[1]), at.dtype)  # of empty bags 0, as PyTorch's
-    for bag in range(bags):
-        rows = at[(owner == bag) & kept]
-        if rows.size:
-            best = np.argmax(_comparable(table[rows]), axis=0)
-            most[bag] = rows[best]
-            out[bag] = table[most[bag], np.arange(table.shape[1])]
-    return out, most
-
-
-def one_hot(self: Any, num_classes: int) -> Any:
-    if self._t is not mortice.int64:
-        raise DTypeError(f"one_hot is only applicable to index tensor of type LongTensor, not {self._t!r}.")
-    a = self._a
-    if not a.size:
-        if num_classes <= 0:
-            raise ShapeError("Can not infer total number of classes from empty tensor.")
-        return wrap(np.empty((*a.shape, num_classes), np.int64), mortice.int64)
-    if a.min() < 0:
-        raise ShapeError("Class values must be non-negative.")
-    top = int(a.max()) + 1
-    if num_classes == -1:
-        num_classes = top
-    elif num_classes < 1:
-        raise ShapeError("num_classes should be positive")
-    elif num_classes < top:
-        raise ShapeError("Class values must be smaller than num_classes.")
-    return wrap((a[..., None] == np.arange(num_classes)).astype(np.int64), mortice.int64)
 
 
 KERNELS: dict[str, Kernel] = {
@@ -730,15 +477,8 @@ KERNELS: dict[str, Kernel] = {
     "nonzero": nonzero,
     "nonzero_static": nonzero_static,
     "take": take,
-    "isin.Tensor_Tensor": isin,
-    "_unique2": unique2,
-    "unique_dim": unique_dim,
-    "unique_consecutive": unique_consecutive,
-    "embedding": embedding,
-    "embedding_dense_backward": embedding_dense_backward,
-    "embedding_renorm_": embedding_renorm_,
-    "_embedding_bag": embedding_bag,
-    "one_hot": one_hot,
+    **SETS,
+    **TABLES,
 }
 
 for _functional, _inplace, _write in (

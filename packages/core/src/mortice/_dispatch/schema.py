@@ -358,7 +358,7 @@ def _show_default(argument: Argument) -> str:
         return f"'{value}'"
     if isinstance(value, list):
         return f"[{', '.join(map(str, value))}]"
-    name = getattr(value, "name", None)
+    name: str | None = getattr(value, "name", None)
     if name is not None:
         return {"int64": "long"}.get(name, name)
     return str(value)

@@ -139,7 +139,7 @@ def _several(x: Any, s: Any, dim: Any) -> tuple[tuple[int, ...], list[int | None
     ndim = len(x._a.shape)
     if dim is None:
         dims = tuple(range(ndim)) if s is None else tuple(range(ndim - len(s), ndim))
-        if any(d < 0 for d in dims):
+        if s is not None and len(s) > ndim:
             raise ShapeError(f"Got shape with {len(s)} values but input tensor only has {ndim} dimensions.")
     else:
         dims = wrap_dims(tuple(dim), ndim) if len(dim) else ()

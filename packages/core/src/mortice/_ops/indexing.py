@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from mortice._base.errors import DimensionError, DTypeError, ShapeError
-from mortice._ops import view as views
 from mortice._ops.embedding import *  # noqa: F403  the bodies and gradients of embeddings
 from mortice._ops.formulas import call, scaled, sum_to, zeros
-from mortice._types import dtypes, layout, shapes
+from mortice._ops.view_scatter import *  # noqa: F403  the bodies of select_scatter and its kind
+from mortice._types import dtypes, shapes
 from mortice._types.promotion import result_type
 from mortice._types.shapes import broadcast_all, wrap_dim
 
@@ -36,7 +36,9 @@ def expanded(self: Any, indices: Sequence[Any], name: str = "index") -> list[Any
             out += call("nonzero_numpy", index)
         else:
             if index._t.name not in _INTEGERS:
-                raise DimensionError("tensors used as indices must be long, int, byte or bool tensors")
+                raise DimensionError(
+                    "tensors used as indices must be long, int, byte or bool tensors"
+                )
             out.append(index)
     if len(out) > len(shape):
         raise DimensionError(
@@ -136,7 +138,9 @@ def index_select(self: Any, dim: int, index: Any) -> Any:
     if shape:
         shape[d] = n
     elif n != 1:
-        raise DimensionError(f"index_select(): Index to scalar can have only 1 value, got {n} value(s)")
+        raise DimensionError(
+            f"index_select(): Index to scalar can have only 1 value, got {n} value(s)"
+        )
     return tuple(shape), self._t
 
 
@@ -147,7 +151,11 @@ def index_select_grad(grad: Any, shape: Sequence[int], dim: int, index: Any) -> 
 def index_back(grad: Any, dim: int, index: Any, shape: Sequence[int]) -> Any:
     """What ``index_add``'s source contributed to: a selection, in the source's shape."""
     picked = call("index_select", grad, dim, index)
-    return call("expand", picked, tuple(shape), False) if tuple(picked._a.shape) != tuple(shape) else picked
+    return (
+        call("expand", picked, tuple(shape), False)
+        if tuple(picked._a.shape) != tuple(shape)
+        else picked
+    )
 
 
 def index_add(self: Any, dim: int, index: Any, source: Any, *rest: Any) -> Any:
@@ -163,12 +171,10 @@ def index_add(self: Any, dim: int, index: Any, source: Any, *rest: Any) -> Any:
     return shape, self._t
 
 
-def _check_source(
-    shape: Sequence[int], d: int, n: int, source: Sequence[int], name: str
-) -> None:
+def _check_source(shape: Sequence[int], d: int, n: int, source: Sequence[int], name: str) -> None:
     if not source and not shape:
         return
-    if len(source) > 1 and len(source) != len(shape) or (not source and n != 1):
+    if (len(source) > 1 and len(source) != len(shape)) or (not source and n != 1):
         raise ShapeError(
             f"{name}(): the source has {len(source)} dimensions, but the destination {len(shape)}"
         )
@@ -189,7 +195,9 @@ def _check_source(
 def index_fill(self: Any, dim: int, index: Any, value: Any) -> Any:
     _fill_checks(self, dim, index)
     if isinstance(value, complex) and not self._t.is_complex:
-        raise DTypeError("index_fill_(): Converting complex Scalar to non-complex type is not supported")
+        raise DTypeError(
+            "index_fill_(): Converting complex Scalar to non-complex type is not supported"
+        )
     return _shape(self), self._t
 
 
@@ -299,7 +307,7 @@ def scatter(self: Any, dim: int, index: Any, src: Any) -> Any:
     wanted, source = _shape(index), _shape(src)
     if index.numel():
         _same_rank(source, wanted, "scatter", "src")
-        for k, (n, m) in enumerate(zip(source or (1,), wanted or (1,))):
+        for n, m in zip(source or (1,), wanted or (1,)):
             if m > n:
                 raise ShapeError(
                     f"Expected index {list(wanted)} to be no larger than self {list(self.shape)} "
@@ -347,12 +355,21 @@ def scatter_reduce(
     self: Any, dim: int, index: Any, src: Any, reduce: str, include_self: bool
 ) -> Any:
     if reduce not in ("sum", *REDUCTIONS):
-        raise ShapeError(f"reduce argument must be either sum, prod, mean, amax or amin, got {reduce}")
+        raise ShapeError(
+            f"reduce argument must be either sum, prod, mean, amax or amin, got {reduce}"
+        )
     return scatter(self, dim, index, src)
 
 
 def scatter_reduce_grad(
-    grad: Any, self: Any, dim: int, index: Any, src: Any, reduce: str, include_self: bool, result: Any
+    grad: Any,
+    self: Any,
+    dim: int,
+    index: Any,
+    src: Any,
+    reduce: str,
+    include_self: bool,
+    result: Any,
 ) -> tuple[Any, Any]:
     """Gradients of a reduction into places named by an index, for self and source."""
 
@@ -363,6 +380,7 @@ def scatter_reduce_grad(
         return call("scatter_add", target, dim, index, values)
 
     part = src if tuple(src._a.shape) == tuple(index._a.shape) else _corner(src, index)
+
     def reduced(target: Any, values: Any) -> Any:
         return call("scatter_reduce.two", target, dim, index, values, reduce, include_self)
 
@@ -381,7 +399,14 @@ def _corner(src: Any, index: Any) -> Any:
 
 
 def index_reduce_grad(
-    grad: Any, self: Any, dim: int, index: Any, source: Any, reduce: str, include_self: bool, result: Any
+    grad: Any,
+    self: Any,
+    dim: int,
+    index: Any,
+    source: Any,
+    reduce: str,
+    include_self: bool,
+    result: Any,
 ) -> tuple[Any, Any]:
     def back(x: Any) -> Any:
         return call("index_select", x, dim, index)
@@ -392,7 +417,9 @@ def index_reduce_grad(
     def reduced(target: Any, values: Any) -> Any:
         return call("index_reduce", target, dim, index, values, reduce, include_self)
 
-    own, theirs = _reduce_grad(grad, self, source, reduce, include_self, result, back, into, reduced)
+    own, theirs = _reduce_grad(
+        grad, self, source, reduce, include_self, result, back, into, reduced
+    )
     if not include_self:
         own = own.index_fill(dim, index, 0)
     return own, theirs.expand_as(source) if theirs._a.shape != source._a.shape else theirs
@@ -435,7 +462,14 @@ def into_zero(start: Any, into: Any, src: Any) -> Any:
 
 
 def _prod_grad(
-    grad: Any, self: Any, src: Any, include_self: bool, result: Any, back: Any, into: Any, reduced: Any
+    grad: Any,
+    self: Any,
+    src: Any,
+    include_self: bool,
+    result: Any,
+    back: Any,
+    into: Any,
+    reduced: Any,
 ) -> tuple[Any, Any]:
     """Products with zeros: a place with one zero passes the product of the others to it."""
     whole = self.masked_fill(self == 0, 1)
@@ -465,7 +499,9 @@ def masked_scatter(self: Any, mask: Any, source: Any) -> Any:
             f"and {source._t!r}"
         )
     if mask._t.name != "bool":
-        raise DTypeError(f"masked_scatter_ only supports boolean masks, but got mask with dtype {mask._t!r}")
+        raise DTypeError(
+            f"masked_scatter_ only supports boolean masks, but got mask with dtype {mask._t!r}"
+        )
     return shapes.broadcast(_shape(self), _shape(mask)), self._t
 
 
@@ -531,7 +567,9 @@ def _wrapped(indices: Any, size: int) -> Any:
 
 def take_along_dim(self: Any, indices: Any, dim: int | None) -> Any:
     if indices._t.name != "int64":
-        raise DTypeError(f"take_along_dim(): dtype of indices should be Long but got {indices._t!r}")
+        raise DTypeError(
+            f"take_along_dim(): dtype of indices should be Long but got {indices._t!r}"
+        )
     if dim is None:
         flat = call("reshape", _wrapped(indices, self.numel()), (-1,))
         return call("gather", call("reshape", self, (-1,)), 0, flat, False)
@@ -557,74 +595,6 @@ def take_along_dim(self: Any, indices: Any, dim: int | None) -> Any:
     )  # fmt: skip
 
 
-# -- scatter into a view ---------------------------------------------------------------------------
-
-
-def _fits(view: Sequence[int], src: Any, name: str) -> None:
-    if tuple(view) != _shape(src):
-        raise ShapeError(
-            f"expected src to have a size equal to the {name} of self. src size = "
-            f"{list(src.shape)}, {name} size = {list(view)}"
-        )
-
-
-def select_scatter(self: Any, src: Any, dim: int, index: int) -> Any:
-    _fits(views.select(self, dim, index)[0], src, "slice")
-    return _shape(self), self._t
-
-
-def slice_scatter(self: Any, src: Any, dim: int, start: Any, end: Any, step: int) -> Any:
-    sizes = views.slice_(self, dim, start, end, step)[0]
-    shapes.expand_strides(_shape(src), src.stride(), sizes)
-    return _shape(self), self._t
-
-
-def diagonal_scatter(self: Any, src: Any, offset: int, dim1: int, dim2: int) -> Any:
-    _fits(views.diagonal(self, offset, dim1, dim2)[0], src, "slice")
-    return _shape(self), self._t
-
-
-def as_strided_scatter(self: Any, src: Any, size: Any, stride: Any, offset: Any) -> Any:
-    _fits(tuple(size), src, "slice")
-    return _shape(self), self._t
-
-
-def _with(self: Any, src: Any, name: str, *args: Any) -> Any:
-    out = call("clone", self, None)
-    call("copy_", call(name, out, *args), src, False)
-    return out
-
-
-def select_scatter_by_copy(self: Any, src: Any, dim: int, index: int) -> Any:
-    select_scatter(self, src, dim, index)
-    return _with(self, src, "select.int", dim, index)
-
-
-def slice_scatter_by_copy(self: Any, src: Any, dim: int, start: Any, end: Any, step: int) -> Any:
-    return _with(self, src, "slice.Tensor", dim, start, end, step)
-
-
-def diagonal_scatter_by_copy(self: Any, src: Any, offset: int, dim1: int, dim2: int) -> Any:
-    diagonal_scatter(self, src, offset, dim1, dim2)
-    return _with(self, src, "diagonal", offset, dim1, dim2)
-
-
-def as_strided_scatter_by_copy(self: Any, src: Any, size: Any, stride: Any, offset: Any) -> Any:
-    as_strided_scatter(self, src, size, stride, offset)
-    out = _with_its_gaps(self)
-    call("copy_", call("as_strided", out, size, stride, offset), src, False)
-    return out
-
-
-def _with_its_gaps(self: Any) -> Any:
-    """A copy with the same strides and offset, and with what lies between its elements."""
-    if shapes.has_overlap(self._a.shape, self.stride()):
-        return call("clone", self, layout.contiguous_format)
-    extent = shapes.storage_extent(self._a.shape, self.stride(), self.storage_offset())
-    memory = call("clone", call("as_strided", self, (extent,), (1,), 0), None)
-    return call("as_strided", memory, _shape(self), self.stride(), self.storage_offset())
-
-
 # -- sets ------------------------------------------------------------------------------------------
 
 
@@ -643,7 +613,7 @@ def number_isin(element: Any, test_elements: Any, assume_unique: bool, invert: b
     return ~found if invert else found
 
 
-def unique_pair(self: Any, sorted: bool, return_inverse: bool) -> Any:  # noqa: A002
+def unique_pair(self: Any, sorted: bool, return_inverse: bool) -> Any:
     return call("_unique2", self, sorted, return_inverse, False)[:2]
 
 

@@ -151,9 +151,9 @@ def matmul(self: Any, other: Any) -> Any:
 def _batched(self: Any, other: Any) -> Any:
     a: tuple[int, ...] = tuple(self._a.shape)
     b: tuple[int, ...] = tuple(other._a.shape)
-    if len(b) <= 2:  # one matrix for all rows of the batch
-        if len(b) == 1:
-            return _batched(self, other.unsqueeze(1)).squeeze(-1)
+    if len(b) == 1:
+        return _batched(self, other.unsqueeze(1)).squeeze(-1)
+    if len(b) == 2:  # one matrix for all rows of the batch
         return self.reshape((numel(a[:-1]), a[-1])).mm(other).view((*a[:-1], b[1]))
     if len(a) == 1:
         return _batched(self.unsqueeze(0), other).squeeze(-2)

@@ -13,7 +13,7 @@ check_installed: Callable[[str], None] = lambda name: None  # noqa: E731
 
 BUILT_IN = frozenset(("cpu", "meta"))
 _INTERNED: dict[tuple[str, int | None], Device] = {}
-_KNOWN = set(BUILT_IN)
+_KNOWN: set[str] = set(BUILT_IN)
 
 
 class Device:
