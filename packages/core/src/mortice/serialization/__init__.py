@@ -8,6 +8,7 @@ from mortice.serialization.bounds import Limits, limits
 from mortice.serialization.convert import convert
 from mortice.serialization.inspection import Contents, inspect
 from mortice.serialization.load import get_unsafe_globals_in_checkpoint, load
+from mortice.serialization.opaque import NestedTensor, QuantizedTensor, SparseTensor
 from mortice.serialization.options import (
     LoadEndianness,
     get_crc32_options,
@@ -26,11 +27,16 @@ from mortice.serialization.safe import (
 )
 from mortice.serialization.save import save
 from mortice.serialization.tags import default_restore_location, location_tag, register_package
+from mortice.serialization.tensors import TypedStorage
 
 __all__ = [
     "Contents",
     "Limits",
     "LoadEndianness",
+    "NestedTensor",
+    "QuantizedTensor",
+    "SparseTensor",
+    "TypedStorage",
     "add_safe_globals",
     "clear_safe_globals",
     "convert",

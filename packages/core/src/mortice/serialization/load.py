@@ -112,13 +112,6 @@ def materialize(checkpoint: Checkpoint, map_location: Any, *, mapped: bool, veri
         raise checkpoint.refuse(
             f"{len(kinds)} types of device, over the limit of {most}", bounds.hint("device_types")
         )
-    for location in sorted(locations):
-        try:
-            placement.check(location)
-        except CheckpointError as error:
-            raise CheckpointError(
-                error.problem, path=checkpoint.source.path, record="data.pkl", fix=error.fix
-            ) from error
     reader = StorageReader(checkpoint, mapped=mapped, verify=verify)
 
     def read(ref: StorageRef) -> np.ndarray | None:

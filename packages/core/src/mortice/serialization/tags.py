@@ -156,11 +156,6 @@ class Placement:
             return True
         return self._target(location) != "meta"
 
-    def check(self, location: str) -> None:
-        """Raise now what placing at ``location`` would raise, before anything is read."""
-        if self._function is None:
-            self.place(_empty(), location)
-
     def place(self, storage: Storage, location: str) -> Any:
         """``storage`` (on the host) where ``location`` goes."""
         if self._function is not None:
@@ -172,11 +167,3 @@ class Placement:
         if self._everything is not None:
             return str(self._everything)
         return self._table.get(location, location)
-
-
-def _empty() -> Storage:
-    import numpy as np
-
-    from mortice._tensor.storage import host_storage
-
-    return host_storage(np.empty(0, np.uint8))
