@@ -10,8 +10,9 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-import mortice
 import numpy as np
+
+import mortice
 
 # -- 1. Tensors [_tensor/tensor.py, _tensor/make.py] ------------------------------------------------
 # A tensor is a handle (on the host: a numpy array) with a dtype, a key set and, once it is shared,
@@ -55,7 +56,7 @@ assert sizes_only.shape == (1000, 1000) and sizes_only.device.type == "meta"
 # Dispatch [_dispatch/operator.py]: the key sets of the arguments are or-ed; a dict per operator maps
 # the result to a kernel, resolved at its first use. One bit is one functionality or one device.
 
-from mortice._dispatch import keys  # noqa: E402
+from mortice._dispatch import keys
 
 assert keys.describe(x._k) == "DispatchKeySet(CPU)"
 
@@ -98,7 +99,7 @@ except RuntimeError as error:
 # -- 5. Watching and overriding [_dispatch/modes.py, overrides.py, utils/dispatch.py] ------------------
 # A dispatch mode sees every operator that runs, composites taken apart, gradients included.
 
-from mortice.utils.dispatch import MorticeDispatchMode  # noqa: E402
+from mortice.utils.dispatch import MorticeDispatchMode
 
 
 class Log(MorticeDispatchMode):
@@ -124,7 +125,7 @@ assert ("device", "cpu") in names and ("module", "nn") in names
 # A device is one class. This one keeps its memory in bytearrays and knows a single operator; core
 # supplies the rest: copies, views, printing, and a fallback through the CPU that says so.
 
-from mortice.backend import DeviceRuntime  # noqa: E402
+from mortice.backend import DeviceRuntime
 
 
 class Pocket(DeviceRuntime):
@@ -159,7 +160,7 @@ assert (-there).cpu().tolist() == [-1.0, 2.0]
 # -- 7. Models [packages/nn] --------------------------------------------------------------------------
 # mortice.nn, mortice.optim and mortice.utils.data are the package mortice-nn, under core's name.
 
-from mortice import nn  # noqa: E402
+from mortice import nn
 
 mortice.manual_seed(0)
 model = nn.Sequential(nn.Linear(2, 16), nn.Tanh(), nn.Linear(16, 1))

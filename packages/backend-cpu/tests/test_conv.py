@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from itertools import product
 
-import mortice
 import numpy as np
 import pytest
+
+import mortice
 from mortice.testing import gradcheck, gradgradcheck
 
 RNG = np.random.default_rng(0)
@@ -47,9 +48,19 @@ def test_forward_equals_the_definition(case: str) -> None:
     x, w = RNG.standard_normal(xs), RNG.standard_normal(ws)
     zeros = (0,) * len(stride)
     y = mortice.convolution(
-        mortice.from_numpy(x), mortice.from_numpy(w), None, stride, padding, dilation, False, zeros, groups
+        mortice.from_numpy(x),
+        mortice.from_numpy(w),
+        None,
+        stride,
+        padding,
+        dilation,
+        False,
+        zeros,
+        groups,
     )
-    np.testing.assert_allclose(y.numpy(), direct(x, w, stride, padding, dilation, groups), atol=1e-12)
+    np.testing.assert_allclose(
+        y.numpy(), direct(x, w, stride, padding, dilation, groups), atol=1e-12
+    )
 
 
 @pytest.mark.parametrize("case", CASES)

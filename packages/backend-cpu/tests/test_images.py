@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import mortice
 import numpy as np
 import pytest
+
+import mortice
 from mortice.testing import gradcheck
 
 RNG = np.random.default_rng(3)
@@ -72,9 +73,13 @@ def test_grid_sample_reads_pixels_exactly_at_their_centres() -> None:
     x = mortice.arange(6).double().reshape(1, 1, 2, 3)
     grid = mortice.tensor([[[[-1.0, -1.0], [0.0, -1.0], [1.0, 1.0]]]], dtype=mortice.float64)
     assert mortice.grid_sampler(x, grid, 0, 0, True).flatten().tolist() == [0.0, 1.0, 5.0]
-    inside = mortice.tensor([[[[-0.3, 0.2], [0.4, -0.6]]]], dtype=mortice.float64, requires_grad=True)
+    inside = mortice.tensor(
+        [[[[-0.3, 0.2], [0.4, -0.6]]]], dtype=mortice.float64, requires_grad=True
+    )
     image = leaf(1, 2, 3, 4)
-    assert gradcheck(lambda a, g: mortice.grid_sampler(a, g, 0, 0, False), (image, inside), fast_mode=True)
+    assert gradcheck(
+        lambda a, g: mortice.grid_sampler(a, g, 0, 0, False), (image, inside), fast_mode=True
+    )
 
 
 def test_patches_and_their_adjoint() -> None:
@@ -82,7 +87,9 @@ def test_patches_and_their_adjoint() -> None:
     x = leaf(1, 2, 4, 5)
     columns = aten.im2col(x, (2, 2), (1, 1), (0, 0), (1, 1))
     assert columns.shape == (1, 8, 12)
-    counts = aten.col2im(mortice.ones_like(columns.detach()), (4, 5), (2, 2), (1, 1), (0, 0), (1, 1))
+    counts = aten.col2im(
+        mortice.ones_like(columns.detach()), (4, 5), (2, 2), (1, 1), (0, 0), (1, 1)
+    )
     assert counts[0, 0].tolist()[1] == [2.0, 4.0, 4.0, 4.0, 2.0]
     assert gradcheck(lambda x: aten.im2col(x, (2, 2), (1, 1), (1, 0), (2, 1)), (x,), fast_mode=True)
 

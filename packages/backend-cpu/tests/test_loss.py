@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 
-import mortice
 import numpy as np
 import pytest
+
+import mortice
 from mortice.testing import gradcheck
 
 RNG = np.random.default_rng(4)
@@ -36,7 +37,11 @@ def test_cross_entropy_with_weights_smoothing_and_ignored_targets(weighted: bool
     smooth = sum(-(logp[i] * w).sum() for i in kept) / sum(w[t[i]] for i in kept) / 4
     smoothed = aten.cross_entropy_loss(x, target, weight, label_smoothing=0.2)
     np.testing.assert_allclose(smoothed.item(), 0.8 * expected + 0.2 * smooth, rtol=1e-12)
-    assert gradcheck(lambda x: aten.cross_entropy_loss(x, target, weight, label_smoothing=0.1), (x,), fast_mode=True)
+    assert gradcheck(
+        lambda x: aten.cross_entropy_loss(x, target, weight, label_smoothing=0.1),
+        (x,),
+        fast_mode=True,
+    )
 
 
 def test_a_target_outside_the_classes_is_named() -> None:
@@ -72,7 +77,9 @@ def test_attention_masks_and_causality() -> None:
     q, k, v = leaf(2, 3, 4), leaf(2, 5, 4), leaf(2, 5, 6)
     out = aten.scaled_dot_product_attention(q, k, v)
     scores = q.detach().numpy() @ k.detach().numpy().swapaxes(1, 2) / 2
-    np.testing.assert_allclose(out.detach().numpy(), np.exp(log_softmax(scores)) @ v.detach().numpy(), rtol=1e-10)
+    np.testing.assert_allclose(
+        out.detach().numpy(), np.exp(log_softmax(scores)) @ v.detach().numpy(), rtol=1e-10
+    )
     causal = aten.scaled_dot_product_attention(q, q, q, is_causal=True)
     np.testing.assert_allclose(causal[:, 0].detach().numpy(), q[:, 0].detach().numpy(), rtol=1e-10)
     mask = mortice.zeros(3, 5, dtype=mortice.bool)

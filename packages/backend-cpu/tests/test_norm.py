@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import mortice
 import numpy as np
 import pytest
+
+import mortice
 from mortice.testing import gradcheck, gradgradcheck
 
 RNG = np.random.default_rng(2)

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 
     from mortice._generated.names import *
 
+
 def _install() -> None:
     """Put dtypes, layouts, generated functions and methods in place."""
     names = globals()
@@ -139,7 +140,7 @@ def get_default_dtype() -> dtype:
     return _dtypes.default.dtype
 
 
-def set_default_device(device: Any) -> None:  # noqa: A002
+def set_default_device(device: Any) -> None:
     """Where factories make tensors when no device is given; None restores the CPU."""
     _device.set_default(device)
 
@@ -152,13 +153,13 @@ def is_tensor(obj: Any) -> _bool:
     return isinstance(obj, Tensor)
 
 
-def is_floating_point(input: Tensor) -> _bool:  # noqa: A002
+def is_floating_point(input: Tensor) -> _bool:
     return input.dtype.is_floating_point
 
 
-def is_complex(input: Tensor) -> _bool:  # noqa: A002
+def is_complex(input: Tensor) -> _bool:
     return input.dtype.is_complex
 
 
-def numel(input: Tensor) -> _int:  # noqa: A002
+def numel(input: Tensor) -> _int:
     return input.numel()

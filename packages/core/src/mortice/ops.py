@@ -62,7 +62,9 @@ class OpOverload:
             return call_overload(self.operator, self._plans, args, kwargs)
         except Misfit as misfit:
             schema = self.operator.schema
-            raise SchemaMismatch(f"{schema.qualified}(): {misfit}.\nDeclaration: {schema}") from None
+            raise SchemaMismatch(
+                f"{schema.qualified}(): {misfit}.\nDeclaration: {schema}"
+            ) from None
 
     def decompose(self, *args: Any, **kwargs: Any) -> Any:
         """Run the composite body, or NotImplemented if there is none."""

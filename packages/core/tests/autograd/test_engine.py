@@ -5,8 +5,9 @@ from __future__ import annotations
 import gc
 import weakref
 
-import mortice
 import pytest
+
+import mortice
 
 
 def leaf(*values: float) -> mortice.Tensor:
@@ -53,7 +54,9 @@ def test_tensors_saved_for_backward_may_not_change() -> None:
     y = x * 1
     z = y * y
     y.add_(1)
-    with pytest.raises(RuntimeError, match="MulBackward0 had saved, is at version 1; expected version 0"):
+    with pytest.raises(
+        RuntimeError, match="MulBackward0 had saved, is at version 1; expected version 0"
+    ):
         z.sum().backward()
 
 
@@ -167,5 +170,7 @@ def test_anomaly_mode_names_the_forward_line_and_the_node() -> None:
     x = leaf(-1)
     with mortice.autograd.detect_anomaly():
         y = x.sqrt()  # the line that anomaly mode names
-        with pytest.raises(RuntimeError, match="SqrtBackward0.*nan(.|\n)*the line that anomaly mode names"):
+        with pytest.raises(
+            RuntimeError, match="SqrtBackward0.*nan(.|\n)*the line that anomaly mode names"
+        ):
             y.sum().backward()

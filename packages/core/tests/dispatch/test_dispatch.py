@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import mortice
 import pytest
+
+import mortice
 from mortice._dispatch import keys
 from mortice._dispatch.operator import get
 from mortice.errors import ArgumentError, DeviceError, NoKernel
@@ -21,7 +22,9 @@ def test_key_names_are_parsed_into_functionality_and_device() -> None:
     assert keys.parse_key("CPU") == ("", "cpu")
     assert keys.parse_key("AutogradNPU") == ("Autograd", "npu")
     assert keys.parse_key("Autograd") == ("Autograd", None)
-    with pytest.raises(RuntimeError, match="could not parse dispatch key: 'CUP'.*Did you mean 'CPU'"):
+    with pytest.raises(
+        RuntimeError, match="could not parse dispatch key: 'CUP'.*Did you mean 'CPU'"
+    ):
         keys.parse_key("CUP")
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 
-import mortice
 import pytest
+
+import mortice
 from mortice import Tensor
 from mortice.overrides import DisableMorticeFunctionSubclass, MorticeFunctionMode
 from mortice.utils.dispatch import MorticeDispatchMode

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from mortice._dispatch.schema import parse
 from mortice._generated.registry import ROWS
 from mortice.errors import SchemaError
@@ -15,7 +16,9 @@ def test_every_schema_of_core_prints_back_as_it_was_declared() -> None:
 
 
 def test_defaults_and_keyword_only_arguments_are_read() -> None:
-    schema = parse("f(Tensor self, int[2] k=0, *, Scalar alpha=1, str mode='a', float? x=None) -> Tensor")
+    schema = parse(
+        "f(Tensor self, int[2] k=0, *, Scalar alpha=1, str mode='a', float? x=None) -> Tensor"
+    )
     assert [a.kwarg_only for a in schema.arguments] == [False, False, True, True, True]
     assert [a.default for a in schema.arguments[1:]] == [0, 1, "a", None]
     assert schema.positional == 2

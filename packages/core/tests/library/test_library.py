@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import gc
-from typing import Literal, Optional
+from typing import Literal
+
+import pytest
 
 import mortice
-import pytest
 from mortice import Tensor
 from mortice.library import Library, custom_op, infer_schema, missing, scoped_library
 
@@ -21,8 +22,10 @@ def test_definitions_and_kernels_go_with_their_library() -> None:
     gc.collect()
     with pytest.raises(RuntimeError, match=r"Library made at .*test_library.py:\d+ .*destroyed"):
         handle(mortice.ones(2))
-    with pytest.raises(AttributeError, match=r"test_library.py:\d+ defined it and has been destroyed"):
-        mortice.ops.lt_life.twice  # noqa: B018
+    with pytest.raises(
+        AttributeError, match=r"test_library.py:\d+ defined it and has been destroyed"
+    ):
+        mortice.ops.lt_life.twice
     with scoped_library("lt_life", "DEF") as again:
         again.define("twice(Tensor x) -> Tensor")
 
@@ -32,7 +35,11 @@ def test_kernels_are_a_stack() -> None:
         base.define("f(Tensor x) -> Tensor")
         base.impl("f", lambda x: x + 1, "CPU")
         x = mortice.zeros(1)
-        with pytest.warns(UserWarning, match="Overriding a previously registered kernel") if _first() else _quiet():
+        with (
+            pytest.warns(UserWarning, match="Overriding a previously registered kernel")
+            if _first()
+            else _quiet()
+        ):
             with scoped_library("lt_stack", "IMPL") as later:
                 later.impl("f", lambda x: x + 10, "CPU")
                 assert mortice.ops.lt_stack.f(x).item() == 10.0
@@ -73,7 +80,10 @@ def test_the_explicit_composite_wins_whatever_the_order(order: tuple[str, str]) 
         (lambda: Library("aten", "DEF"), "Only a single Library"),
         (lambda: Library("x", "IMPL", "CUP"), "could not parse dispatch key"),
         (lambda: Library("x", "IMPL").define("f(Tensor x) -> Tensor"), "Cannot define an operator"),
-        (lambda: Library("x", "FRAGMENT").define("y::f(Tensor x) -> Tensor"), "does not match namespace"),
+        (
+            lambda: Library("x", "FRAGMENT").define("y::f(Tensor x) -> Tensor"),
+            "does not match namespace",
+        ),
         (lambda: Library("x", "FRAGMENT").impl("f", 3), "required to be a callable"),
         (lambda: custom_op("a.b", mutates_args=())(lambda x: x), "Did you mean 'a::b'"),
     ],
@@ -136,7 +146,7 @@ def test_literals_are_checked_strings() -> None:
 
 def test_optional_mutable_arguments_may_be_none() -> None:
     @custom_op("lt_opt::inc", mutates_args=("x", "y"))
-    def inc(x: Tensor, y: Optional[Tensor]) -> None:
+    def inc(x: Tensor, y: Tensor | None) -> None:
         x.add_(1)
 
     x = mortice.zeros(2)
@@ -156,7 +166,7 @@ def test_a_fake_or_setup_that_does_not_fit_is_refused_at_registration() -> None:
 
 
 def test_schemas_are_inferred_from_annotations() -> None:
-    def f(x: Tensor, n: int, s: str = "a", *, y: Optional[Tensor] = None) -> tuple[Tensor, int]:
+    def f(x: Tensor, n: int, s: str = "a", *, y: Tensor | None = None) -> tuple[Tensor, int]:
         raise NotImplementedError
 
     assert infer_schema(f, mutates_args=()) == (

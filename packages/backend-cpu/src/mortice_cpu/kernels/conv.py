@@ -36,10 +36,14 @@ class Geometry:
         self.padding = tuple(padding) * n if len(padding) == 1 else tuple(padding)
         self.dilation = tuple(dilation) * n if len(dilation) == 1 else tuple(dilation)
         # A transposed convolution knows its small side; output_padding can hide it from the sizes.
-        self.out = tuple(out) if out is not None else tuple(
-            (s + 2 * p - d * (k - 1) - 1) // t + 1
-            for s, k, t, p, d in zip(
-                self.size, self.kernel, self.stride, self.padding, self.dilation
+        self.out = (
+            tuple(out)
+            if out is not None
+            else tuple(
+                (s + 2 * p - d * (k - 1) - 1) // t + 1
+                for s, k, t, p, d in zip(
+                    self.size, self.kernel, self.stride, self.padding, self.dilation
+                )
             )
         )
         self.positions = prod(self.out)
@@ -47,9 +51,7 @@ class Geometry:
 
     @property
     def is_pointwise(self) -> bool:
-        return (
-            self.taps == 1 and all(s == 1 for s in self.stride) and not any(self.padding)
-        )
+        return self.taps == 1 and all(s == 1 for s in self.stride) and not any(self.padding)
 
     def windows(
         self, first: int = 0, rows: int | None = None
@@ -212,7 +214,7 @@ def weight_grad(g: Geometry, grad: Array, x: Array, groups: int, shape: Sequence
 
 
 def convolution(
-    input: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any,  # noqa: A002
+    input: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any,
     transposed: bool, output_padding: Any, groups: int,
 ) -> Any:  # fmt: skip
     shape, dtype = shape_rule("convolution")(
@@ -233,7 +235,7 @@ def convolution(
 
 
 def convolution_backward(
-    grad_output: Any, input: Any, weight: Any, bias_sizes: Any, stride: Any, padding: Any,  # noqa: A002
+    grad_output: Any, input: Any, weight: Any, bias_sizes: Any, stride: Any, padding: Any,
     dilation: Any, transposed: bool, output_padding: Any, groups: int, output_mask: Any,
 ) -> Any:  # fmt: skip
     grad, x, w = widen(grad_output._a), widen(input._a), widen(weight._a)

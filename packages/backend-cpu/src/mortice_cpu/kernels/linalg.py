@@ -91,7 +91,7 @@ def dot(self: Any, tensor: Any) -> Any:
     return wrap(np.asarray(product(self._a, tensor._a), self._a.dtype), self._t)
 
 
-def linear(input: Any, weight: Any, bias: Any) -> Any:  # noqa: A002
+def linear(input: Any, weight: Any, bias: Any) -> Any:
     x, w = input._a, weight._a
     if input._t is not weight._t or w.ndim > 2:
         raise TypeError("linear")

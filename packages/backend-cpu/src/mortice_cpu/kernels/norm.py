@@ -64,9 +64,7 @@ def _affine_rows(x: Array, weight: Array, bias: Array, eps: float, out: Array) -
     return (mean, rstd) if fused else None
 
 
-def native_layer_norm(
-    input: Any, normalized_shape: Any, weight: Any, bias: Any, eps: float  # noqa: A002
-) -> Any:
+def native_layer_norm(input: Any, normalized_shape: Any, weight: Any, bias: Any, eps: float) -> Any:
     shape = input._a.shape
     axis = len(shape) - len(normalized_shape)
     if axis < 0 or not normalized_shape or tuple(shape[axis:]) != tuple(normalized_shape):
@@ -103,7 +101,7 @@ def _row_input_grad(g: Array, x_hat: Array, rstd: Array) -> Array:
 
 
 def native_layer_norm_backward(
-    grad_out: Any, input: Any, normalized_shape: Any, mean: Any, rstd: Any, weight: Any, bias: Any,  # noqa: A002
+    grad_out: Any, input: Any, normalized_shape: Any, mean: Any, rstd: Any, weight: Any, bias: Any,
     output_mask: Any,
 ) -> Any:  # fmt: skip
     shape = input._a.shape
@@ -144,7 +142,7 @@ def _wrapped(found: list[Any], like: Any) -> Any:
 
 
 def native_group_norm(
-    input: Any, weight: Any, bias: Any, n: int, c: int, hw: int, group: int, eps: float  # noqa: A002
+    input: Any, weight: Any, bias: Any, n: int, c: int, hw: int, group: int, eps: float
 ) -> Any:
     if group <= 0 or c % group:
         raise TypeError("native_group_norm")
@@ -166,7 +164,7 @@ def native_group_norm(
 
 
 def native_group_norm_backward(
-    grad_out: Any, input: Any, mean: Any, rstd: Any, weight: Any, n: int, c: int, hw: int,  # noqa: A002
+    grad_out: Any, input: Any, mean: Any, rstd: Any, weight: Any, n: int, c: int, hw: int,
     group: int, output_mask: Any,
 ) -> Any:  # fmt: skip
     x = widen(input._a).reshape(n, group, c // group * hw)
@@ -218,7 +216,9 @@ def _moments(x: Array) -> tuple[Array, Array]:
     return mean, np.einsum("ncp,ncp->c", flat, flat) / max(1, count)
 
 
-def _train(input: Any, weight: Any, bias: Any, mean: Any, var: Any, momentum: float, eps: float) -> Any:  # noqa: A002
+def _train(
+    input: Any, weight: Any, bias: Any, mean: Any, var: Any, momentum: float, eps: float
+) -> Any:
     x = widen(input._a)
     count = x.size // max(1, x.shape[1])
     mu, variance = _moments(x)
@@ -237,13 +237,13 @@ def _train(input: Any, weight: Any, bias: Any, mean: Any, var: Any, momentum: fl
     )
 
 
-def _stats_dtype(input: Any, *parameters: Any) -> Any:  # noqa: A002
+def _stats_dtype(input: Any, *parameters: Any) -> Any:
     """The dtype of the parameters: float32 ones may go with a half input."""
     return next((p._t for p in parameters if p is not None), input._t)
 
 
 def batch_norm_legit(
-    input: Any, weight: Any, bias: Any, mean: Any, var: Any, training: bool, momentum: float,  # noqa: A002
+    input: Any, weight: Any, bias: Any, mean: Any, var: Any, training: bool, momentum: float,
     eps: float,
 ) -> Any:  # fmt: skip
     if not training:
@@ -254,13 +254,13 @@ def batch_norm_legit(
 
 
 def batch_norm_no_stats(
-    input: Any, weight: Any, bias: Any, training: bool, momentum: float, eps: float  # noqa: A002
+    input: Any, weight: Any, bias: Any, training: bool, momentum: float, eps: float
 ) -> Any:
     return _train(input, weight, bias, None, None, momentum, eps)
 
 
 def no_training(
-    input: Any, weight: Any, bias: Any, mean: Any, var: Any, momentum: float, eps: float  # noqa: A002
+    input: Any, weight: Any, bias: Any, mean: Any, var: Any, momentum: float, eps: float
 ) -> Any:
     x = widen(input._a)
     rstd = 1 / np.sqrt(widen(var._a) + x.dtype.type(eps))
@@ -275,7 +275,7 @@ def no_training(
 
 
 def native_batch_norm_backward(
-    grad_out: Any, input: Any, weight: Any, mean: Any, var: Any, save_mean: Any, save_invstd: Any,  # noqa: A002
+    grad_out: Any, input: Any, weight: Any, mean: Any, var: Any, save_mean: Any, save_invstd: Any,
     train: bool, eps: float, output_mask: Any,
 ) -> Any:  # fmt: skip
     x, dy = widen(input._a), widen(grad_out._a)

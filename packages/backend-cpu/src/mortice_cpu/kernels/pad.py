@@ -21,9 +21,7 @@ def _pairs(pad: Any, ndim: int) -> list[tuple[int, int]]:
 
 def _cropped(a: Array, pairs: list[tuple[int, int]]) -> Array:
     """Negative padding takes elements away."""
-    return a[
-        tuple(slice(max(-b, 0), n - max(-c, 0)) for n, (b, c) in zip(a.shape, pairs))
-    ]
+    return a[tuple(slice(max(-b, 0), n - max(-c, 0)) for n, (b, c) in zip(a.shape, pairs))]
 
 
 def constant_pad_nd(self: Any, pad: Any, value: Any) -> Any:

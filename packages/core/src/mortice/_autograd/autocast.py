@@ -75,7 +75,7 @@ def get_autocast_dtype(device_type: str) -> DType:
     return default_dtype(device_type) if state is None else state.dtype
 
 
-class autocast:  # noqa: N801
+class autocast:
     """``with autocast("cpu", dtype=mortice.bfloat16):``, also a decorator.
 
     ``dtype`` must be a 16-bit floating dtype; the default is bfloat16 on the CPU.

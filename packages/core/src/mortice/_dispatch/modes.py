@@ -56,9 +56,7 @@ def flat(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
     return values
 
 
-def through_function_overrides(
-    packet: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> Any:
+def through_function_overrides(packet: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Offer a call to the function modes, then to the overriding arguments."""
     return call_overridden(packet.public, flat(args, kwargs), args, kwargs, str(packet))
 
@@ -111,13 +109,13 @@ class _Setting:
         refresh()
 
 
-class no_function_subclasses(_Setting):  # noqa: N801
+class no_function_subclasses(_Setting):
     """Within, subclasses' ``__mortice_function__`` is not called; modes are."""
 
     field = "subclasses_disabled"
 
 
-class no_function_modes(_Setting):  # noqa: N801
+class no_function_modes(_Setting):
     """Within, neither function modes nor ``__mortice_function__`` of subclasses are called."""
 
     field = "functions_disabled"

@@ -103,24 +103,20 @@ def call_overload(
         raise
 
 
-def _first_call(
-    packet: Packet, types: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> Any:
+def _first_call(packet: Packet, types: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     result = call(packet, args, kwargs)
     if len(packet.plans) < 64 and "out" not in kwargs:
         try:
             op, _ = choose(packet, args, kwargs)
-        except Exception:  # noqa: BLE001  an override took the call: there is nothing to remember
+        except Exception:
             return result
-        prepare = _compile(op, 'self' if packet.is_method else 'input', args, kwargs)
+        prepare = _compile(op, "self" if packet.is_method else "input", args, kwargs)
         if prepare is not None:
             packet.plans[types] = Plan(op, prepare)
     return result
 
 
-def _compile(
-    op: Operator, first_name: str, args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> Any:
+def _compile(op: Operator, first_name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """The compiled ``prepare``, or None where the types alone do not decide."""
     schema = op.schema
     names: dict[str, Any] = {"as_ints": as_ints}

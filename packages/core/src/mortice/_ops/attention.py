@@ -31,9 +31,7 @@ def scaled_dot_product_attention(
     factor = 1 / math.sqrt(query._a.shape[-1]) if scale is None else scale
     scores = (query * factor).matmul(key.transpose(-2, -1))
     if is_causal:
-        attn_mask = call(
-            "full", (rows, columns), 1, dtypes.bool_, None, query.device, None
-        ).tril(0)
+        attn_mask = call("full", (rows, columns), 1, dtypes.bool_, None, query.device, None).tril(0)
     if attn_mask is not None:
         if attn_mask._t is dtypes.bool_:
             scores = scores.masked_fill(attn_mask.logical_not(), -math.inf)

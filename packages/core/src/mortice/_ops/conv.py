@@ -36,7 +36,7 @@ def transposed_size(
 
 
 def convolution(
-    input: Any, weight: Any, bias: Any, stride: Ints, padding: Ints, dilation: Ints,  # noqa: A002
+    input: Any, weight: Any, bias: Any, stride: Ints, padding: Ints, dilation: Ints,
     transposed: bool, output_padding: Ints, groups: int,
 ) -> Any:  # fmt: skip
     x, w = tuple(input._a.shape), tuple(weight._a.shape)
@@ -109,7 +109,7 @@ def _check_parameters(stride: Ints, padding: Ints, dilation: Ints, groups: int) 
 
 
 def convolution_backward(
-    grad_output: Any, input: Any, weight: Any, bias_sizes: Any, stride: Ints,  # noqa: A002
+    grad_output: Any, input: Any, weight: Any, bias_sizes: Any, stride: Ints,
     padding: Ints, dilation: Ints, transposed: bool, output_padding: Ints, groups: int, mask: Any,
 ) -> Any:  # fmt: skip
     channels = weight._a.shape[1] * groups if transposed else weight._a.shape[0]
@@ -125,7 +125,7 @@ def convolution_backward(
 
 
 def _convolve(
-    input: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, groups: int,  # noqa: A002
+    input: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, groups: int,
     n: int, transposed: bool = False, output_padding: Any = (),
 ) -> Any:  # fmt: skip
     unbatched = len(input._a.shape) == n + 1
@@ -196,19 +196,19 @@ def conv_transpose3d(
 
 
 def convolution_grad(
-    needs: Sequence[bool], grad: Any, input: Any, weight: Any, stride: Ints, padding: Ints,  # noqa: A002
+    needs: Sequence[bool], grad: Any, input: Any, weight: Any, stride: Ints, padding: Ints,
     dilation: Ints, transposed: bool, output_padding: Ints, groups: int,
 ) -> Any:  # fmt: skip
     """Gradients for (input, weight, bias); made of convolutions when they are differentiated again."""
     geometry = (stride, padding, dilation, transposed, output_padding, groups)
-    input, weight = conj(input), conj(weight)  # noqa: A001 - the operator's argument names
+    input, weight = conj(input), conj(weight)
     if not THREAD.grad_enabled:
         return call("convolution_backward", grad, input, weight, None, *geometry, tuple(needs))
     return convolution_backward_body(grad, input, weight, None, *geometry, tuple(needs))
 
 
 def convolution_backward_body(
-    grad: Any, input: Any, weight: Any, bias_sizes: Any, stride: Ints, padding: Ints, dilation: Ints,  # noqa: A002
+    grad: Any, input: Any, weight: Any, bias_sizes: Any, stride: Ints, padding: Ints, dilation: Ints,
     transposed: bool, output_padding: Ints, groups: int, mask: Sequence[bool],
 ) -> Any:  # fmt: skip
     """The same gradients, made of convolutions."""
@@ -225,7 +225,7 @@ def convolution_backward_body(
 
 
 def _input_grad(
-    grad: Any, input: Any, weight: Any, stride: Ints, padding: Ints, dilation: Ints,  # noqa: A002
+    grad: Any, input: Any, weight: Any, stride: Ints, padding: Ints, dilation: Ints,
     transposed: bool, output_padding: Ints, groups: int,
 ) -> Any:  # fmt: skip
     n = len(stride)
@@ -248,7 +248,7 @@ def _input_grad(
 
 
 def _weight_grad(
-    grad: Any, input: Any, weight: Any, stride: Ints, padding: Ints, dilation: Ints,  # noqa: A002
+    grad: Any, input: Any, weight: Any, stride: Ints, padding: Ints, dilation: Ints,
     transposed: bool, output_padding: Ints, groups: int,
 ) -> Any:  # fmt: skip
     """A convolution over the batch: stride and dilation swap, batch and channels swap."""

@@ -36,7 +36,7 @@ def _input_grad(g: Any, x_hat: Any, rstd: Any, dims: Sequence[int]) -> Any:
 # -- layer norm ------------------------------------------------------------------------------------
 
 
-def _check_layer(input: Any, normalized_shape: Any, weight: Any, bias: Any) -> int:  # noqa: A002
+def _check_layer(input: Any, normalized_shape: Any, weight: Any, bias: Any) -> int:
     shape = tuple(normalized_shape)
     n = len(shape)
     if n < 1:
@@ -60,9 +60,7 @@ def _check_layer(input: Any, normalized_shape: Any, weight: Any, bias: Any) -> i
     return len(have) - n
 
 
-def native_layer_norm(
-    input: Any, normalized_shape: Any, weight: Any, bias: Any, eps: float  # noqa: A002
-) -> Any:
+def native_layer_norm(input: Any, normalized_shape: Any, weight: Any, bias: Any, eps: float) -> Any:
     axis = _check_layer(input, normalized_shape, weight, bias)
     shape = tuple(input._a.shape)
     rows = (*shape[:axis], *(1,) * (len(shape) - axis))
@@ -71,7 +69,7 @@ def native_layer_norm(
 
 
 def native_layer_norm_backward(
-    grad_out: Any, input: Any, normalized_shape: Any, mean: Any, rstd: Any, weight: Any, bias: Any,  # noqa: A002
+    grad_out: Any, input: Any, normalized_shape: Any, mean: Any, rstd: Any, weight: Any, bias: Any,
     output_mask: Any,
 ) -> Any:  # fmt: skip
     specs: list[Any] = [(tuple(input._a.shape), input._t)]
@@ -80,13 +78,13 @@ def native_layer_norm_backward(
 
 
 def layer_norm(
-    input: Any, normalized_shape: Any, weight: Any, bias: Any, eps: float, cudnn: bool  # noqa: A002
+    input: Any, normalized_shape: Any, weight: Any, bias: Any, eps: float, cudnn: bool
 ) -> Any:
     return call("native_layer_norm", input, tuple(normalized_shape), weight, bias, eps)[0]
 
 
 def layer_norm_grad(
-    needs: Sequence[bool], grad: Any, input: Any, normalized_shape: Any, mean: Any, rstd: Any,  # noqa: A002
+    needs: Sequence[bool], grad: Any, input: Any, normalized_shape: Any, mean: Any, rstd: Any,
     weight: Any, bias: Any, eps: float,
 ) -> Any:  # fmt: skip
     if grad is None:
@@ -114,7 +112,7 @@ def layer_norm_grad(
 
 
 def native_group_norm(
-    input: Any, weight: Any, bias: Any, n: int, c: int, hw: int, group: int, eps: float  # noqa: A002
+    input: Any, weight: Any, bias: Any, n: int, c: int, hw: int, group: int, eps: float
 ) -> Any:
     _check_groups(c, group)
     for name, x in (("weight", weight), ("bias", bias)):
@@ -138,28 +136,26 @@ def _check_groups(channels: int, group: int) -> None:
 
 
 def native_group_norm_backward(
-    grad_out: Any, input: Any, mean: Any, rstd: Any, weight: Any, n: int, c: int, hw: int,  # noqa: A002
+    grad_out: Any, input: Any, mean: Any, rstd: Any, weight: Any, n: int, c: int, hw: int,
     group: int, output_mask: Any,
 ) -> Any:  # fmt: skip
     specs: list[Any] = [(tuple(input._a.shape), input._t), ((c,), input._t), ((c,), input._t)]
     return [s if m else None for s, m in zip(specs, output_mask)]
 
 
-def group_norm(
-    input: Any, num_groups: int, weight: Any, bias: Any, eps: float, cudnn: bool  # noqa: A002
-) -> Any:
+def group_norm(input: Any, num_groups: int, weight: Any, bias: Any, eps: float, cudnn: bool) -> Any:
     shape = tuple(input._a.shape)
     if len(shape) < 2:
-        raise ShapeError(f"Expected at least 2 dimensions for input tensor but received {len(shape)}")
+        raise ShapeError(
+            f"Expected at least 2 dimensions for input tensor but received {len(shape)}"
+        )
     n, c = shape[:2]
     hw = numel(shape[2:])
-    return call(
-        "native_group_norm", input.contiguous(), weight, bias, n, c, hw, num_groups, eps
-    )[0]
+    return call("native_group_norm", input.contiguous(), weight, bias, n, c, hw, num_groups, eps)[0]
 
 
 def group_norm_grad(
-    needs: Sequence[bool], grads: Sequence[Any], input: Any, mean: Any, rstd: Any, weight: Any, n: int, c: int,  # noqa: A002
+    needs: Sequence[bool], grads: Sequence[Any], input: Any, mean: Any, rstd: Any, weight: Any, n: int, c: int,
     hw: int, group: int,
 ) -> Any:  # fmt: skip
     grad, grad_mean, grad_rstd = grads
@@ -192,7 +188,7 @@ def group_norm_grad(
 # -- batch norm ------------------------------------------------------------------------------------
 
 
-def _batch_specs(input: Any, parameters: Sequence[Any], training: bool) -> Any:  # noqa: A002
+def _batch_specs(input: Any, parameters: Sequence[Any], training: bool) -> Any:
     """Statistics have the parameters' dtype: float32 ones may go with a half input."""
     shape = tuple(input._a.shape)
     if len(shape) < 2:
@@ -205,14 +201,14 @@ def _batch_specs(input: Any, parameters: Sequence[Any], training: bool) -> Any: 
 
 
 def batch_norm_legit(
-    input: Any, weight: Any, bias: Any, mean: Any, var: Any, training: bool, m: float, eps: float  # noqa: A002
+    input: Any, weight: Any, bias: Any, mean: Any, var: Any, training: bool, m: float, eps: float
 ) -> Any:
     specs = _batch_specs(input, (weight, bias, mean, var), training)
     _check_channels(input, running_mean=mean, running_var=var, weight=weight, bias=bias)
     return specs
 
 
-def _check_channels(input: Any, **vectors: Any) -> None:  # noqa: A002
+def _check_channels(input: Any, **vectors: Any) -> None:
     c = input._a.shape[1]
     for name, x in vectors.items():
         if x is not None and x.numel() != c:
@@ -220,14 +216,14 @@ def _check_channels(input: Any, **vectors: Any) -> None:  # noqa: A002
 
 
 def batch_norm_no_stats(
-    input: Any, weight: Any, bias: Any, training: bool, momentum: float, eps: float  # noqa: A002
+    input: Any, weight: Any, bias: Any, training: bool, momentum: float, eps: float
 ) -> Any:
     _check_channels(input, weight=weight, bias=bias)
     return _batch_specs(input, (weight, bias), True)
 
 
 def batch_norm_no_training(
-    input: Any, weight: Any, bias: Any, mean: Any, var: Any, momentum: float, eps: float  # noqa: A002
+    input: Any, weight: Any, bias: Any, mean: Any, var: Any, momentum: float, eps: float
 ) -> Any:
     specs = _batch_specs(input, (weight, bias, mean, var), False)
     _check_channels(input, running_mean=mean, running_var=var, weight=weight, bias=bias)
@@ -235,7 +231,7 @@ def batch_norm_no_training(
 
 
 def native_batch_norm_backward(
-    grad_out: Any, input: Any, weight: Any, mean: Any, var: Any, save_mean: Any, save_invstd: Any,  # noqa: A002
+    grad_out: Any, input: Any, weight: Any, mean: Any, var: Any, save_mean: Any, save_invstd: Any,
     train: bool, eps: float, output_mask: Any,
 ) -> Any:  # fmt: skip
     c = input._a.shape[1]
@@ -245,7 +241,7 @@ def native_batch_norm_backward(
 
 
 def native_batch_norm(
-    input: Any, weight: Any, bias: Any, mean: Any, var: Any, training: bool, momentum: float,  # noqa: A002
+    input: Any, weight: Any, bias: Any, mean: Any, var: Any, training: bool, momentum: float,
     eps: float,
 ) -> Any:  # fmt: skip
     if mean is None or var is None:
@@ -256,16 +252,14 @@ def native_batch_norm(
             )
         return call("_native_batch_norm_legit.no_stats", input, weight, bias, True, momentum, eps)
     if training:
-        return call(
-            "_native_batch_norm_legit", input, weight, bias, mean, var, True, momentum, eps
-        )
+        return call("_native_batch_norm_legit", input, weight, bias, mean, var, True, momentum, eps)
     return call(
         "_native_batch_norm_legit_no_training", input, weight, bias, mean, var, momentum, eps
     )
 
 
 def batch_norm(
-    input: Any, weight: Any, bias: Any, mean: Any, var: Any, training: bool, momentum: float,  # noqa: A002
+    input: Any, weight: Any, bias: Any, mean: Any, var: Any, training: bool, momentum: float,
     eps: float, cudnn: bool,
 ) -> Any:  # fmt: skip
     if not input.numel():
@@ -277,7 +271,7 @@ def batch_norm(
 
 
 def batch_norm_grad(
-    needs: Sequence[bool], grad: Any, input: Any, weight: Any, mean: Any, var: Any,  # noqa: A002
+    needs: Sequence[bool], grad: Any, input: Any, weight: Any, mean: Any, var: Any,
     save_mean: Any, save_invstd: Any, train: bool, eps: float,
 ) -> Any:  # fmt: skip
     if grad is None:
@@ -312,7 +306,7 @@ def _variance(x: Any, dims: Sequence[int]) -> Any:
 
 
 def instance_norm(
-    input: Any, weight: Any, bias: Any, mean: Any, var: Any, use_input_stats: bool,  # noqa: A002
+    input: Any, weight: Any, bias: Any, mean: Any, var: Any, use_input_stats: bool,
     momentum: float, eps: float, cudnn: bool,
 ) -> Any:  # fmt: skip
     """Batch norm with every (sample, channel) as a channel of its own."""
@@ -333,13 +327,15 @@ def instance_norm(
     return out.view(shape)
 
 
-def rms_norm(input: Any, normalized_shape: Any, weight: Any, eps: float | None) -> Any:  # noqa: A002
+def rms_norm(input: Any, normalized_shape: Any, weight: Any, eps: float | None) -> Any:
     axis = _check_layer(input, normalized_shape, weight, None)
     dims = tuple(range(axis, len(input._a.shape)))
     if eps is None:
-        eps = {"float64": 2.220446049250313e-16, "bfloat16": 0.0078125, "float16": 0.0009765625}.get(
-            input._t.name, 1.1920928955078125e-07
-        )
+        eps = {
+            "float64": 2.220446049250313e-16,
+            "bfloat16": 0.0078125,
+            "float16": 0.0009765625,
+        }.get(input._t.name, 1.1920928955078125e-07)
     x = input.float() if input._t.itemsize == 2 else input
     out = (x * (_mean(x * x, dims) + eps).rsqrt()).to(input._t)
     return out if weight is None else out * weight

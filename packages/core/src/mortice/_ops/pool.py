@@ -78,7 +78,13 @@ max_pool3d = _max_pool(3)
 
 def _avg_pool(n: int) -> Any:
     def rule(
-        self: Any, kernel: Ints, stride: Ints, padding: Ints, ceil: bool, include: bool, divisor: Any
+        self: Any,
+        kernel: Ints,
+        stride: Ints,
+        padding: Ints,
+        ceil: bool,
+        include: bool,
+        divisor: Any,
     ) -> Any:
         if divisor == 0:
             raise RangeError("divisor must be not zero")
@@ -99,9 +105,7 @@ def avg_pool_backward(grad_output: Any, self: Any, *rest: Any) -> Any:
 def _adaptive(self: Any, n: int, output_size: Ints, name: str) -> tuple[int, ...]:
     shape = tuple(self._a.shape)
     if len(shape) not in (n + 1, n + 2):
-        raise ShapeError(
-            f"{name}(): Expected {n + 1}D or {n + 2}D tensor, but got {list(shape)}"
-        )
+        raise ShapeError(f"{name}(): Expected {n + 1}D or {n + 2}D tensor, but got {list(shape)}")
     if any(m == 0 for m in shape[-n:]):
         raise ShapeError(
             f"{name}(): Expected input to have non-zero size for non-batch dimensions, but input "

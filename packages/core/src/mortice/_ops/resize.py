@@ -20,9 +20,7 @@ def upsample(self: Any, output_size: Ints, *rest: Any) -> Any:
     shape = tuple(self._a.shape)
     n = len(output_size)
     if len(shape) != n + 2:
-        raise ShapeError(
-            f"It is expected input_size equals to {n + 2}, but got size {len(shape)}"
-        )
+        raise ShapeError(f"It is expected input_size equals to {n + 2}, but got size {len(shape)}")
     if any(m <= 0 for m in output_size) or any(m <= 0 for m in shape[2:]):
         raise ShapeError(
             "Input and output sizes should be greater than 0, but got input "
@@ -44,12 +42,12 @@ def _vec(x: Any, output_size: Any, factors: Any, n: int) -> tuple[tuple[int, ...
     return sizes, tuple(factors)
 
 
-def nearest2d_vec(input: Any, output_size: Any, scale_factors: Any) -> Any:  # noqa: A002
+def nearest2d_vec(input: Any, output_size: Any, scale_factors: Any) -> Any:
     size, scales = _vec(input, output_size, scale_factors, 2)
     return call("upsample_nearest2d", input, size, *scales)
 
 
-def bilinear2d_vec(input: Any, output_size: Any, align: bool, scale_factors: Any) -> Any:  # noqa: A002
+def bilinear2d_vec(input: Any, output_size: Any, align: bool, scale_factors: Any) -> Any:
     size, scales = _vec(input, output_size, scale_factors, 2)
     return call("upsample_bilinear2d", input, size, align, *scales)
 
@@ -104,16 +102,15 @@ BILINEAR, NEAREST, BICUBIC = 0, 1, 2
 ZEROS, BORDER, REFLECTION = 0, 1, 2
 
 
-def grid_sampler(input: Any, grid: Any, mode: int, padding: int, align: bool) -> Any:  # noqa: A002
+def grid_sampler(input: Any, grid: Any, mode: int, padding: int, align: bool) -> Any:
     if len(input._a.shape) != 4:
         raise ShapeError(
-            "grid_sampler: expected a 4D input (N, C, H, W), got shape "
-            f"{list(input.shape)}"
+            f"grid_sampler: expected a 4D input (N, C, H, W), got shape {list(input.shape)}"
         )
     return call("grid_sampler_2d", input, grid, mode, padding, align)
 
 
-def grid_sampler_2d(input: Any, grid: Any, mode: int, padding: int, align: bool) -> Any:  # noqa: A002
+def grid_sampler_2d(input: Any, grid: Any, mode: int, padding: int, align: bool) -> Any:
     """Read ``input`` (N, C, H, W) at the places (x, y) in [-1, 1] of ``grid`` (N, h, w, 2)."""
     x, g = tuple(input._a.shape), tuple(grid._a.shape)
     if len(x) != 4 or len(g) != 4 or g[3] != 2 or g[0] != x[0]:
@@ -123,7 +120,9 @@ def grid_sampler_2d(input: Any, grid: Any, mode: int, padding: int, align: bool)
         )
     height, width = x[2], x[3]
     if not height or not width:
-        raise ShapeError(f"grid_sampler(): expected input with non-empty spatial sizes, got {list(x)}")
+        raise ShapeError(
+            f"grid_sampler(): expected input with non-empty spatial sizes, got {list(x)}"
+        )
     px = _place(grid.select(3, 0), width, align)
     py = _place(grid.select(3, 1), height, align)
     if mode != BICUBIC:
@@ -157,7 +156,7 @@ def _reflect(p: Any, twice_low: int, twice_high: int) -> Any:
     return call("where.self", even, extra + low, span - extra + low)
 
 
-def _read(input: Any, iy: Any, ix: Any, padding: int, align: bool) -> Any:  # noqa: A002
+def _read(input: Any, iy: Any, ix: Any, padding: int, align: bool) -> Any:
     """input[n, :, iy, ix] with places outside reading 0; iy and ix hold whole numbers."""
     n, c, height, width = input._a.shape
     inside = (ix >= 0) & (ix <= width - 1) & (iy >= 0) & (iy <= height - 1)
@@ -168,15 +167,17 @@ def _read(input: Any, iy: Any, ix: Any, padding: int, align: bool) -> Any:  # no
     return values * inside.unsqueeze(1).to(values._t)
 
 
-def _bilinear(input: Any, py: Any, px: Any, padding: int, align: bool) -> Any:  # noqa: A002
+def _bilinear(input: Any, py: Any, px: Any, padding: int, align: bool) -> Any:
     x0, y0 = px.detach().floor(), py.detach().floor()
     wx, wy = (px - x0).unsqueeze(1), (py - y0).unsqueeze(1)
-    top = _read(input, y0, x0, padding, align) * (1 - wx) + _read(
-        input, y0, x0 + 1, padding, align
-    ) * wx
-    bottom = _read(input, y0 + 1, x0, padding, align) * (1 - wx) + _read(
-        input, y0 + 1, x0 + 1, padding, align
-    ) * wx
+    top = (
+        _read(input, y0, x0, padding, align) * (1 - wx)
+        + _read(input, y0, x0 + 1, padding, align) * wx
+    )
+    bottom = (
+        _read(input, y0 + 1, x0, padding, align) * (1 - wx)
+        + _read(input, y0 + 1, x0 + 1, padding, align) * wx
+    )
     return top * (1 - wy) + bottom * wy
 
 
@@ -193,7 +194,7 @@ def _cubic_weights(t: Any) -> list[Any]:
     return [far(t + 1), near(t), near(1 - t), far(2 - t)]
 
 
-def _bicubic(input: Any, py: Any, px: Any, padding: int, align: bool) -> Any:  # noqa: A002
+def _bicubic(input: Any, py: Any, px: Any, padding: int, align: bool) -> Any:
     height, width = input._a.shape[2:]
     x0, y0 = px.detach().floor(), py.detach().floor()
     wx, wy = _cubic_weights((px - x0).unsqueeze(1)), _cubic_weights((py - y0).unsqueeze(1))
@@ -299,9 +300,7 @@ def _blocks(size: Ints, kernel: Ints, dilation: Ints, padding: Ints, stride: Int
 def im2col(self: Any, kernel: Ints, dilation: Ints, padding: Ints, stride: Ints) -> Any:
     shape = tuple(self._a.shape)
     if len(shape) not in (3, 4):
-        raise ShapeError(
-            f"Expected 3D or 4D (batch mode) tensor for input, but got: {list(shape)}"
-        )
+        raise ShapeError(f"Expected 3D or 4D (batch mode) tensor for input, but got: {list(shape)}")
     count = _blocks(shape[-2:], kernel, dilation, padding, stride)
     return (*shape[:-3], shape[-3] * numel(kernel), count), self._t
 
