@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from builtins import bool as _bool  # mortice.bool and mortice.int are dtypes
     from builtins import int as _int
 
-    from mortice._generated.names import *
+    from mortice._generated.names import *  # noqa: F403
 
 
 def _install() -> None:

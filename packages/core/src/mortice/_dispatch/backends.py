@@ -19,7 +19,7 @@ from_row: Callable[[Operator, str], Kernel | None] = lambda op, device: None  # 
 host_kernel: Callable[[str], Kernel | None] = lambda name: None  # noqa: E731
 #: Kernels of core that serve every device: allocation, copies between devices, fills.
 any_device_kernel: Callable[[str], Kernel | None] = lambda name: None  # noqa: E731
-adapt_runtime: Callable[[Any, Operator, str], Kernel | None]
+adapt_runtime: Callable[[Any, Operator, str], Kernel | None] = lambda *_: None  # noqa: E731
 #: Wraps a mutating operator's kernel so that writes are counted.
 counting: Callable[[Operator, Kernel], Kernel] = lambda op, kernel: kernel  # noqa: E731
 

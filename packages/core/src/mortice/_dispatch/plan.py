@@ -128,9 +128,13 @@ def _compile(op: Operator, first_name: str, args: Sequence[Any], kwargs: Mapping
             text, value = f"args[{i}]", args[i]
             if i == schema.positional - 1 and len(args) > schema.positional:
                 text, value = f"tuple(args[{i}:])", tuple(args[i:])
-            elif a.type.is_list and i == len(args) - 1 and type(value) is int:
-                if a.type.length is None:
-                    text, value = f"(args[{i}],)", (value,)
+            elif (
+                a.type.is_list
+                and a.type.length is None
+                and i == len(args) - 1
+                and type(value) is int
+            ):
+                text, value = f"(args[{i}],)", (value,)
         else:
             key = a.name if a.name in kwargs else first_name if a.name == "self" else ""
             if key not in kwargs:

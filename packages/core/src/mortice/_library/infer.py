@@ -12,7 +12,7 @@ from mortice._types.device import Device
 from mortice._types.dtypes import DType
 from mortice._types.promotion import NUMBERS
 
-Number = Union[int, float, bool]
+Number = Union[int, float, bool]  # noqa: UP007  compared with, so spelt as users spell it
 
 
 class _Unreadable(Exception):
@@ -140,7 +140,7 @@ def _argument_type(annotation: Any) -> str:
         if set(inner) <= NUMBERS and len(inner) > 1:
             return "Scalar" + ("?" if type(None) in arguments else "")
         raise _Unreadable("Only Optional[T] unions are supported.")
-    if origin in (list, Sequence, typing.Sequence) or annotation in (list,):
+    if origin in (list, Sequence, typing.Sequence) or annotation is list:
         if len(arguments) != 1:
             raise _Unreadable("Give the type of the elements, such as list[int].")
         item = _argument_type(arguments[0])
@@ -154,7 +154,7 @@ def _argument_type(annotation: Any) -> str:
 
 
 def _plain(annotation: Any) -> Any:
-    if annotation in (Union[int, float], Union[int, float, complex]):
+    if annotation in (Union[int, float], Union[int, float, complex]):  # noqa: UP007
         return Number
     return annotation
 
@@ -193,7 +193,7 @@ def _return_type(annotation: Any) -> str:
     if annotation in single:
         return single[annotation]
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
-    if origin in (list,) and arguments == (Tensor,):
+    if origin is list and arguments == (Tensor,):
         return "Tensor[]"
     if origin is tuple:
         if not arguments or Ellipsis in arguments:

@@ -62,7 +62,7 @@ def embedding_bag(
     weight: Any, indices: Any, offsets: Any, scale: bool, mode: int, sparse: bool,
     per_sample_weights: Any, include_last_offset: bool, padding_idx: int,
 ) -> Any:
-    """(output, offset2bag, bag_size, max_indices)"""
+    """Shapes of output, offset2bag, bag_size and max_indices."""
     _indices(indices, "embedding_bag")
     _indices(offsets, "embedding_bag")
     if indices.ndim != 1 or offsets.ndim != 1:

@@ -59,10 +59,11 @@ def share(storage: Storage) -> None:
 
 def replace_memory(storage: Storage, memory: np.ndarray[Any, Any]) -> None:
     """Let a storage and all tensors over it see other bytes, of which there must be enough."""
-    views: list[tuple[Any, int]] = []
-    for owner in gc.get_referrers(storage):
-        if getattr(owner, "_s", None) is storage and hasattr(owner, "_a"):
-            views.append((owner, owner.storage_offset()))
+    views: list[tuple[Any, int]] = [
+        (owner, owner.storage_offset())
+        for owner in gc.get_referrers(storage)
+        if getattr(owner, "_s", None) is storage and hasattr(owner, "_a")
+    ]
     geometry = [(t, tuple(t.shape), t.stride(), offset) for t, offset in views]
     storage.root = memory
     storage._bytes = memory  # pyright: ignore[reportPrivateUsage]

@@ -359,7 +359,7 @@ class Tensor(Methods):
         return iter(self.unbind(0))
 
     def __contains__(self, element: Any) -> bool:
-        if isinstance(element, Tensor) or isinstance(element, (int, float, complex)):
+        if isinstance(element, (Tensor, int, float, complex)):
             return bool((self == element).any().item())
         raise InvalidState(
             "Tensor.__contains__ only supports Tensor or scalar, but you passed in a "
