@@ -175,7 +175,11 @@ def masked_fill(self: Any, mask: Any, value: Any) -> Any:
 
 
 def _value(value: Any, dtype: Any) -> Any:
-    return operand(value, dtype.numpy) if hasattr(value, "_a") else fitting(value, dtype)
+    if not hasattr(value, "_a"):
+        return fitting(value, dtype)
+    if value._t.is_complex and not dtype.is_complex:
+        return fitting(value._a.item(), dtype)
+    return operand(value, dtype.numpy)
 
 
 def masked_fill_inplace(self: Any, mask: Any, value: Any) -> Any:

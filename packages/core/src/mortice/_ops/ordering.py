@@ -112,11 +112,11 @@ def diff(self: Any, n: int, dim: int, prepend: Any, append: Any) -> Any:
         raise ShapeError("diff expects input to be at least one-dimensional")
     if n < 0:
         raise ShapeError(f"order must be non-negative but got {n}")
+    if n == 0:
+        return self.clone()
     parts = [x for x in (prepend, self, append) if x is not None]
     x = call("cat", tuple(parts), dim) if len(parts) > 1 else self
     size = x.shape[wrap_dim(dim, x.ndim)]
-    if n == 0:
-        return x.clone()
     if n >= size:
         return x.narrow(dim, 0, 0).clone()
     for _ in range(n):
