@@ -695,7 +695,7 @@ def _backward_of_nextafter(node, grads):
     self, other, = unpack(node)
     edges = node.edges
     grad = grads[0]
-    return (grad.masked_fill(self == other, 0) if edges[0] is not None else None,
+    return (grad * (self != other) if edges[0] is not None else None,
             zeros_like(grad) if edges[1] is not None else None,)
 
 def nextafter(next, op):
@@ -720,7 +720,7 @@ def _backward_of_nextafter_(node, grads):
     self, other, = unpack(node)
     edges = node.edges
     grad = grads[0]
-    return (grad.masked_fill(self == other, 0) if edges[0] is not None else None,
+    return (grad * (self != other) if edges[0] is not None else None,
             zeros_like(grad) if edges[1] is not None else None,)
 
 def nextafter_(next, op):
