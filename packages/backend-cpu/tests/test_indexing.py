@@ -125,20 +125,36 @@ def test_leading_ones_of_a_value_are_dropped_and_dtypes_converted():
         (lambda x: x[::-1], InvalidValue, "step must be greater than zero"),
         (lambda x: x[1.5], DimensionError, "got float"),
         (lambda x: x["a"], TypeError, "got str"),
-        (lambda x: x[T([7])], DimensionError, "index 7 is out of bounds for dimension 0 with size 3"),
+        (
+            lambda x: x[T([7])],
+            DimensionError,
+            "index 7 is out of bounds for dimension 0 with size 3",
+        ),
         (lambda x: x[T([0.5])], DimensionError, "must be long, int, byte or bool"),
         (lambda x: x[T([True])], DimensionError, r"mask \[1\] at index 0 does not match"),
-        (lambda x: x[T([0, 1]), T([0, 1, 2])], DimensionError, r"broadcast together with shapes \[2\], \[3\]"),
+        (
+            lambda x: x[T([0, 1]), T([0, 1, 2])],
+            DimensionError,
+            r"broadcast together with shapes \[2\], \[3\]",
+        ),
         (lambda x: x.__setitem__(0, [1]), ArgumentError, "can't assign a list"),
         (lambda x: x.__setitem__(0, mortice.ones(2)), ShapeError, "expanded size"),
-        (lambda x: x.__setitem__(T([0]), mortice.ones(2, dtype=mortice.float64)), ShapeError, "shape mismatch: value tensor of shape"),
+        (
+            lambda x: x.__setitem__(T([0]), mortice.ones(2, dtype=mortice.float64)),
+            ShapeError,
+            "shape mismatch: value tensor of shape",
+        ),
         (lambda x: x.gather(0, T([[0]])), ShapeError, "same number of dimensions as input"),
         (lambda x: x.gather(0, T([[[9]]])), ShapeError, "index 9 is out of bounds"),
         (lambda x: x.index_select(0, T([5])), DimensionError, "index 5 is out of bounds"),
         (lambda x: x.index_add(0, T([0]), mortice.ones(1, 4, 5)), DTypeError, "same scalar type"),
         (lambda x: x.take(T([99])), DimensionError, "out of range"),
         (lambda x: x.scatter_reduce(0, T([[[0]]]), x, "median"), ShapeError, "got median"),
-        (lambda x: mortice.embedding(x[0], T([9])), DimensionError, "index 9 for a table of 4 rows"),
+        (
+            lambda x: mortice.embedding(x[0], T([9])),
+            DimensionError,
+            "index 9 for a table of 4 rows",
+        ),
         (lambda x: mortice.embedding(x[0], T([0.0])), DTypeError, "Long, Int"),
     ],
 )
@@ -184,10 +200,14 @@ def test_reductions_into_places(reduce, include_self):
         if given:
             want[i] = fold([a[i], *given] if include_self else given)
     x = mortice.from_numpy(a)
-    found = x.scatter_reduce(0, T(places), mortice.from_numpy(source), reduce, include_self=include_self)
+    found = x.scatter_reduce(
+        0, T(places), mortice.from_numpy(source), reduce, include_self=include_self
+    )
     assert np.allclose(found.numpy(), want)
     if reduce != "sum":
-        other = x.index_reduce(0, T(places), mortice.from_numpy(source), reduce, include_self=include_self)
+        other = x.index_reduce(
+            0, T(places), mortice.from_numpy(source), reduce, include_self=include_self
+        )
         assert np.allclose(other.numpy(), want)
 
 
@@ -242,8 +262,12 @@ CASES = {
     "diagonal_scatter": lambda x: x.diagonal_scatter(x[:, :, 0] * 2, 0, 1, 2),
     "as_strided_scatter": lambda x: x.as_strided_scatter(x[0, :2, :2] * 2, (2, 2), (5, 1), 3),
     "masked_scatter": lambda x: x.masked_scatter(mortice.from_numpy(numbers() > 0), x * 2),
-    "prod": lambda x: x.scatter_reduce(0, mortice.zeros(2, 4, 5, dtype=mortice.int64), x[:2], "prod"),
-    "amax": lambda x: x.scatter_reduce(0, mortice.zeros(2, 4, 5, dtype=mortice.int64), x[:2] + 1, "amax"),
+    "prod": lambda x: x.scatter_reduce(
+        0, mortice.zeros(2, 4, 5, dtype=mortice.int64), x[:2], "prod"
+    ),
+    "amax": lambda x: x.scatter_reduce(
+        0, mortice.zeros(2, 4, 5, dtype=mortice.int64), x[:2] + 1, "amax"
+    ),
     "mean": lambda x: x.index_reduce(1, INDEX, x[:, :3], "mean", include_self=False),
     "put": lambda x: x.put(T([0, 9]), x[0, 0, :2] * 2),
     "embedding": lambda x: mortice.embedding(x.reshape(12, 5), T([[0, 3], [3, 11]])),

@@ -119,7 +119,9 @@ def test_poisson(rate):
     assert variance == pytest.approx(rate, rel=0.04, abs=1e-9)
 
 
-@pytest.mark.parametrize(("count", "p"), [(10, 0.1), (10, 0.9), (100, 0.4), (1000, 0.5), (7, 0.0), (7, 1.0)])
+@pytest.mark.parametrize(
+    ("count", "p"), [(10, 0.1), (10, 0.9), (100, 0.4), (1000, 0.5), (7, 0.0), (7, 1.0)]
+)
 def test_binomial(count, p):
     x = mortice.binomial(mortice.full((N,), float(count)), mortice.full((N,), p))
     mean, variance = moments(x)
@@ -197,7 +199,11 @@ def test_strided_targets():
         (lambda x: x.long().normal_(), NoKernel, "int64"),
         (lambda x: mortice.rand(2, dtype=mortice.int64), NoKernel, "use randint"),
         (lambda x: mortice.randint(3, 3, (1,)), ShapeError, "from=3 >= to=3"),
-        (lambda x: mortice.randint(0, 300, (1,), dtype=mortice.uint8), ShapeError, "out of bounds for mortice.uint8"),
+        (
+            lambda x: mortice.randint(0, 300, (1,), dtype=mortice.uint8),
+            ShapeError,
+            "out of bounds for mortice.uint8",
+        ),
         (lambda x: mortice.multinomial(x, 9), ShapeError, "cannot sample n_sample > "),
         (lambda x: mortice.multinomial(-x, 1), ShapeError, "element < 0"),
         (lambda x: mortice.bernoulli(x + 1), ShapeError, "p_in <= 1"),

@@ -54,7 +54,10 @@ A, B = numbers(2, 3), numbers(2, 3)
         (lambda: mortice.tril_indices(3, 4, 1), np.stack(np.tril_indices(3, 1, 4))),
         (lambda: mortice.triu_indices(3, 4, -1), np.stack(np.triu_indices(3, -1, 4))),
         (lambda: mortice.vander(of(A[0]), 3), np.vander(A[0], 3)),
-        (lambda: mortice.meshgrid(T([1, 2]), T([3]), indexing="xy")[0], np.meshgrid([1, 2], [3])[0]),
+        (
+            lambda: mortice.meshgrid(T([1, 2]), T([3]), indexing="xy")[0],
+            np.meshgrid([1, 2], [3])[0],
+        ),
         (lambda: mortice.arange(3, 12, 4), np.arange(3, 12, 4)),
         (lambda: mortice.arange(0, 1, 0.25, dtype=mortice.float64), np.arange(0, 1, 0.25)),
         (lambda: mortice.linspace(-1, 2, 7, dtype=mortice.float64), np.linspace(-1, 2, 7)),
@@ -80,7 +83,9 @@ def test_products_and_blocks():
 
 
 def test_dtypes_meet():
-    found = mortice.cat([mortice.ones(1, dtype=mortice.int8), mortice.ones(1, dtype=mortice.float16)])
+    found = mortice.cat(
+        [mortice.ones(1, dtype=mortice.int8), mortice.ones(1, dtype=mortice.float16)]
+    )
     assert found.dtype is mortice.float16
     assert mortice.stack([T(1), T(2.5)]).dtype is mortice.float32
 
@@ -98,10 +103,22 @@ def test_results_own_their_memory():
         (lambda x: mortice.cat([]), InvalidValue, "non-empty list"),
         (lambda x: mortice.cat(x), ArgumentError, "must be tuple of Tensors, not Tensor"),
         (lambda x: mortice.cat([x, x[0]]), ShapeError, "same number of dimensions: got 2 and 1"),
-        (lambda x: mortice.cat([x, x.t()]), ShapeError, "Expected size 3 but got size 2 for tensor number 1"),
-        (lambda x: mortice.stack([x, x.t()]), ShapeError, r"got \[2, 3\] at entry 0 and \[3, 2\] at entry 1"),
+        (
+            lambda x: mortice.cat([x, x.t()]),
+            ShapeError,
+            "Expected size 3 but got size 2 for tensor number 1",
+        ),
+        (
+            lambda x: mortice.stack([x, x.t()]),
+            ShapeError,
+            r"got \[2, 3\] at entry 0 and \[3, 2\] at entry 1",
+        ),
         (lambda x: x.repeat(2), ShapeError, "can not be smaller"),
-        (lambda x: x.repeat_interleave(T([1, 2, 3]), 0), ShapeError, "same size as input along dim"),
+        (
+            lambda x: x.repeat_interleave(T([1, 2, 3]), 0),
+            ShapeError,
+            "same size as input along dim",
+        ),
         (lambda x: x.roll((1, 2), 0), ShapeError, "must align"),
         (lambda x: x[0].tril(), ShapeError, "at least 2 dimensions"),
         (lambda x: x.rot90(1, (0, 0)), ShapeError, "rotation dims to be different"),

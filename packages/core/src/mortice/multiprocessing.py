@@ -14,7 +14,8 @@ from typing import Any
 from mortice._tensor.sharing import reduce_for_worker
 from mortice._tensor.storage import Storage
 
-__all__ = [*multiprocessing.__all__, "get_all_sharing_strategies", "get_sharing_strategy"]
+__all__ = ["get_all_sharing_strategies", "get_sharing_strategy"]
+__all__ += multiprocessing.__all__
 
 ForkingPickler.register(Storage, reduce_for_worker)
 

@@ -76,4 +76,3 @@ def fork_rng(devices: Any = None, enabled: bool = True, **options: Any) -> colle
     finally:
         for d, g in where.items():
             g.set_state(saved[d].get_state())
-

@@ -105,7 +105,11 @@ def test_copies_of_views_share_nothing():
         (lambda x: x.permute(0, 0), ShapeError, "dim 0 appears multiple times"),
         (lambda x: x.expand(2, 4), ShapeError, r"expanded size of the tensor \(4\)"),
         (lambda x: x.expand(3), ShapeError, "must be greater or equal"),
-        (lambda x: x.select(0, 2), DimensionError, r"index 2 out of range for tensor of size \[2, 3\]"),
+        (
+            lambda x: x.select(0, 2),
+            DimensionError,
+            r"index 2 out of range for tensor of size \[2, 3\]",
+        ),
         (lambda x: x.narrow(0, 1, 2), ShapeError, r"start \(1\) \+ length \(2\) exceeds"),
         (lambda x: x.split([1, 2]), ShapeError, "sum exactly to 2"),
         (lambda x: x.split(-1), ShapeError, "non-negative"),

@@ -14,7 +14,17 @@ import mortice
 import mortice.multiprocessing
 from mortice.errors import AutogradError, DeviceError, InvalidState, InvalidValue
 
-DTYPES = ("float32", "float64", "float16", "bfloat16", "int64", "uint8", "bool", "complex64", "float8_e5m2")
+DTYPES = (
+    "float32",
+    "float64",
+    "float16",
+    "bfloat16",
+    "int64",
+    "uint8",
+    "bool",
+    "complex64",
+    "float8_e5m2",
+)
 
 
 def made(name):
@@ -197,7 +207,10 @@ def test_workers_share_memory(method):
 
 def test_elements_by_a_python_function():
     assert mortice.tensor([1.0, 2.0]).apply_(lambda v: v * 2).tolist() == [2, 4]
-    assert mortice.tensor([1, 2]).map_(mortice.tensor([3, 4]), lambda a, b: a + b).tolist() == [4, 6]
+    assert mortice.tensor([1, 2]).map_(mortice.tensor([3, 4]), lambda a, b: a + b).tolist() == [
+        4,
+        6,
+    ]
 
 
 def test_limits_of_dtypes():

@@ -30,7 +30,7 @@ def _raise_if(failed: Any, name: str, what: str) -> None:
         raise InvalidState(f"{name}:{where} {what}")
 
 
-def inv_ex(A: Any, check_errors: bool) -> Any:  # noqa: N803
+def inv_ex(A: Any, check_errors: bool) -> Any:
     shape_rule("linalg_inv_ex")(A, check_errors)
     a = A._a
     info = np.zeros(a.shape[:-2], np.int32)
@@ -52,18 +52,18 @@ def inv_ex(A: Any, check_errors: bool) -> Any:  # noqa: N803
     return wrap(r, A._t), wrap(info, int32)
 
 
-def det(A: Any) -> Any:  # noqa: N803
+def det(A: Any) -> Any:
     _, dtype = shape_rule("linalg_det")(A)
     return wrap(np.asarray(np.linalg.det(A._a), dtype.numpy), dtype)
 
 
-def slogdet(A: Any) -> Any:  # noqa: N803
+def slogdet(A: Any) -> Any:
     (_, first), (_, second) = shape_rule("linalg_slogdet")(A)
     sign, value = np.linalg.slogdet(A._a)
     return wrap(np.asarray(sign, first.numpy), first), wrap(np.asarray(value, second.numpy), second)
 
 
-def solve(A: Any, B: Any) -> Any:  # noqa: N803
+def solve(A: Any, B: Any) -> Any:
     shape, dtype = shape_rule("_solve")(A, B)
     if 0 in shape:
         return wrap(np.zeros(shape, dtype.numpy), dtype)
@@ -98,7 +98,7 @@ def cholesky_ex(self: Any, upper: bool, check_errors: bool) -> Any:
     return wrap(r, self._t), wrap(info, int32)
 
 
-def qr(A: Any, mode: str) -> Any:  # noqa: N803
+def qr(A: Any, mode: str) -> Any:
     (q_shape, dtype), (r_shape, _) = shape_rule("linalg_qr")(A, mode)
     a = A._a
     if a.size == 0:
@@ -112,7 +112,7 @@ def qr(A: Any, mode: str) -> Any:  # noqa: N803
     return wrap(q, dtype), wrap(r, dtype)
 
 
-def svd(A: Any, full_matrices: bool, compute_uv: bool) -> Any:  # noqa: N803
+def svd(A: Any, full_matrices: bool, compute_uv: bool) -> Any:
     (_, dtype), (_, real), _ = shape_rule("_linalg_svd")(A, full_matrices, compute_uv)
     try:
         if not compute_uv:
@@ -128,10 +128,12 @@ def svd(A: Any, full_matrices: bool, compute_uv: bool) -> Any:  # noqa: N803
     return wrap(u, dtype), wrap(s, real), wrap(vh, dtype)
 
 
-def eigh(A: Any, UPLO: str, compute_v: bool) -> Any:  # noqa: N803
+def eigh(A: Any, UPLO: str, compute_v: bool) -> Any:
     (_, real), (_, dtype) = shape_rule("_linalg_eigh")(A, UPLO, compute_v)
     if not compute_v:
-        return wrap(np.linalg.eigvalsh(A._a, UPLO.upper()), real), wrap(np.empty(0, dtype.numpy), dtype)
+        return wrap(np.linalg.eigvalsh(A._a, UPLO.upper()), real), wrap(
+            np.empty(0, dtype.numpy), dtype
+        )
     values, vectors = np.linalg.eigh(A._a, UPLO.upper())
     return wrap(values, real), wrap(vectors, dtype)
 

@@ -134,7 +134,9 @@ def _uniform_values(n: int, dtype: Any, low: float, high: float, draw: Draw) -> 
     if low == 0 and high == 1:
         return u
     kind = np.float64 if dtype.name == "float64" else np.float32
-    return (u.astype(kind, copy=False) * kind(high - low) + kind(low)).astype(dtype.numpy, copy=False)
+    return (u.astype(kind, copy=False) * kind(high - low) + kind(low)).astype(
+        dtype.numpy, copy=False
+    )
 
 
 def _normal_values(n: int, dtype: Any, mean: float, std: float, draw: Draw) -> Array:
@@ -203,7 +205,9 @@ def _log_of(u: Array) -> Array:
 def exponential_(self: Any, lambd: float, generator: Any) -> Any:
     if not lambd > 0:
         raise ShapeError(f"exponential_ expects lambda > 0.0, but found lambda={lambd}")
-    return _write(self, _log_of(_open_unit(self._a.size, self._t, generator, "exponential_")) / lambd)
+    return _write(
+        self, _log_of(_open_unit(self._a.size, self._t, generator, "exponential_")) / lambd
+    )
 
 
 def geometric_(self: Any, p: float, generator: Any) -> Any:
@@ -357,7 +361,7 @@ def _counted(values: Array, shape: Any, dtype: Any) -> Any:
 # -- dropout ---------------------------------------------------------------------------------------
 
 
-def native_dropout(input: Any, p: float, train: bool | None) -> Any:  # noqa: A002
+def native_dropout(input: Any, p: float, train: bool | None) -> Any:
     shape_rule("native_dropout")(input, p, train)
     a = input._a
     if train is False:

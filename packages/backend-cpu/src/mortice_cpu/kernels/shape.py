@@ -78,7 +78,7 @@ def flip(self: Any, dims: Any) -> Any:
 def roll(self: Any, shifts: Any, dims: Any) -> Any:
     if not self._a.size:
         return wrap(self._a.copy(), self._t)
-    if dims and len(shifts) != len(dims) or not shifts or not dims and len(shifts) != 1:
+    if (dims and len(shifts) != len(dims)) or not shifts or (not dims and len(shifts) != 1):
         raise ValueError("shifts and dims differ in number")
     return wrap(np.roll(self._a, shifts if dims else shifts[0], dims or None), self._t)
 

@@ -59,8 +59,15 @@ def embedding_dense_double_backward(
 
 
 def embedding_bag(
-    weight: Any, indices: Any, offsets: Any, scale: bool, mode: int, sparse: bool,
-    per_sample_weights: Any, include_last_offset: bool, padding_idx: int,
+    weight: Any,
+    indices: Any,
+    offsets: Any,
+    scale: bool,
+    mode: int,
+    sparse: bool,
+    per_sample_weights: Any,
+    include_last_offset: bool,
+    padding_idx: int,
 ) -> Any:
     """Shapes of output, offset2bag, bag_size and max_indices."""
     _indices(indices, "embedding_bag")
@@ -71,14 +78,21 @@ def embedding_bag(
         raise ShapeError("embedding_bag: per_sample_weights only supported with mode='sum'")
     bags = offsets._a.shape[0] - (1 if include_last_offset else 0)
     if bags < 0:
-        raise ShapeError("embedding_bag: include_last_offset: number of offsets should be at least 1")
+        raise ShapeError(
+            "embedding_bag: include_last_offset: number of offsets should be at least 1"
+        )
     width = weight._a.shape[1]
     most = (bags, width) if mode == MAX else (bags,)
     kind = indices._t
     if mode == SUM and padding_idx < 0 and weight._t.itemsize <= 4 and weight.stride()[1] == 1:
         # PyTorch's fast path for sums leaves the owners out; the gradient finds them again.
         return [((bags, width), weight._t), ((0,), kind), ((bags,), kind), (most, kind)]
-    return [((bags, width), weight._t), ((indices._a.shape[0],), kind), ((bags,), kind), (most, kind)]
+    return [
+        ((bags, width), weight._t),
+        ((indices._a.shape[0],), kind),
+        ((bags,), kind),
+        (most, kind),
+    ]
 
 
 def embedding_bag_forward_only(*args: Any) -> Any:
@@ -90,8 +104,15 @@ def embedding_bag_public(*args: Any) -> Any:
 
 
 def embedding_bag_padded(
-    weight: Any, indices: Any, offsets: Any, scale: bool, mode: int, sparse: bool,
-    per_sample_weights: Any, include_last_offset: bool, padding_idx: int | None,
+    weight: Any,
+    indices: Any,
+    offsets: Any,
+    scale: bool,
+    mode: int,
+    sparse: bool,
+    per_sample_weights: Any,
+    include_last_offset: bool,
+    padding_idx: int | None,
 ) -> Any:
     n = weight._a.shape[0]
     position = -1

@@ -23,9 +23,7 @@ from mortice._types.shapes import dense_strides_like, strides_for
 def check_size(size: Sequence[int]) -> None:
     for n in size:
         if n < 0:
-            raise ShapeError(
-                f"Trying to create tensor with negative dimension {n}: {list(size)}"
-            )
+            raise ShapeError(f"Trying to create tensor with negative dimension {n}: {list(size)}")
 
 
 def sized_format(size: Any, dtype: Any, layout_: Any, device: Any, pin: Any, fmt: Any) -> Any:
@@ -109,7 +107,9 @@ def empty_on_device(size: Any, dtype: Any, layout_: Any, device: Any, pin: Any, 
     return make.empty(sizes, kind, _device(device), strides)
 
 
-def empty_strided_on_device(size: Any, stride: Any, dtype: Any, layout_: Any, device: Any, pin: Any) -> Any:
+def empty_strided_on_device(
+    size: Any, stride: Any, dtype: Any, layout_: Any, device: Any, pin: Any
+) -> Any:
     sizes, kind, strides = strided(size, stride, dtype)
     return make.empty(sizes, kind, _device(device), strides)
 
@@ -123,7 +123,9 @@ def empty_permuted(
             f"len(size) = {len(size)} is not equal to len(physical_layout) = {len(physical_layout)}"
         )
     if sorted(physical_layout) != list(range(len(size))):
-        raise ShapeError(f"Dimensions of physical_layout {list(physical_layout)} are not a permutation")
+        raise ShapeError(
+            f"Dimensions of physical_layout {list(physical_layout)} are not a permutation"
+        )
     strides = shapes.strides_in_order(size, physical_layout)
     return call("empty_strided", tuple(size), strides, dtype, layout_, device, pin)
 
@@ -178,7 +180,9 @@ def new_empty_strided(
     return call("empty_strided", size, stride, dtype or self._t, layout_, device, pin)
 
 
-def new_full(self: Any, size: Any, value: Any, dtype: Any, layout_: Any, device: Any, pin: Any) -> Any:
+def new_full(
+    self: Any, size: Any, value: Any, dtype: Any, layout_: Any, device: Any, pin: Any
+) -> Any:
     device = self.device if device is None else device
     return call("full", size, value, dtype or self._t, layout_, device, pin)
 
@@ -260,7 +264,9 @@ def _number(x: Any) -> Any:
     return x.item()
 
 
-def linspace_of_tensors(start: Any, end: Any, steps: int, dtype: Any, lay: Any, device: Any, pin: Any) -> Any:
+def linspace_of_tensors(
+    start: Any, end: Any, steps: int, dtype: Any, lay: Any, device: Any, pin: Any
+) -> Any:
     where = next(x.device for x in (start, end) if hasattr(x, "_k")) if device is None else device
     return call("linspace", _number(start), _number(end), steps, dtype, lay, where, pin)
 
@@ -312,7 +318,9 @@ def resize_(self: Any, size: Any, memory_format: Any) -> Any:
 
 def resize_as_(self: Any, the_template: Any, memory_format: Any) -> Any:
     size = tuple(the_template._a.shape)
-    return call("resize_", self, size, None if memory_format is layout.preserve_format else memory_format)
+    return call(
+        "resize_", self, size, None if memory_format is layout.preserve_format else memory_format
+    )
 
 
 def _share(self: Any, other: Any) -> Any:

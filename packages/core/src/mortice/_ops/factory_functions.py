@@ -79,9 +79,7 @@ def _sized(name: str) -> Callable[..., Any]:
     rest = (*between, *(None,) * options_after)
     kernels = table(operator)
 
-    def factory(
-        *size: Any, requires_grad: bool = False, out: Any = None, **options: Any
-    ) -> Any:
+    def factory(*size: Any, requires_grad: bool = False, out: Any = None, **options: Any) -> Any:
         if len(size) == 1 and type(size[0]) is not int:
             size = size[0]
         if not GLOBAL.special and not options and out is None and type(size) is tuple:
@@ -104,9 +102,7 @@ def _sized(name: str) -> Callable[..., Any]:
 def _plain(name: str) -> Callable[..., Any]:
     packet = Packet(name)
 
-    def factory(
-        *args: Any, requires_grad: bool = False, out: Any = None, **options: Any
-    ) -> Any:
+    def factory(*args: Any, requires_grad: bool = False, out: Any = None, **options: Any) -> Any:
         if out is not None:
             return _into(out, packet, args, options)
         return _finished(call_by_plan(packet, args, options), requires_grad)
@@ -131,7 +127,11 @@ def _named(factory: Callable[..., Any], name: str, packet: Packet) -> Callable[.
 
 
 def new_tensor(
-    self: Any, data: Any, *, dtype: DType | None = None, device: Any = None,
+    self: Any,
+    data: Any,
+    *,
+    dtype: DType | None = None,
+    device: Any = None,
     requires_grad: bool = False,
 ) -> Any:
     """A new tensor that copies ``data``, with this one's dtype and device unless given."""

@@ -66,7 +66,9 @@ def same(self: Any, *rest: Any) -> Any:
 
 def bernoulli(self: Any, generator: Any) -> Any:
     if not self._t.is_floating_point:
-        raise NoKernel(f"bernoulli(): not implemented for {self._t!r}; probabilities are floating-point.")
+        raise NoKernel(
+            f"bernoulli(): not implemented for {self._t!r}; probabilities are floating-point."
+        )
     return same(self)
 
 
@@ -93,7 +95,9 @@ def binomial(count: Any, prob: Any, generator: Any) -> Any:
 
 def multinomial(self: Any, num_samples: int, replacement: bool, generator: Any) -> Any:
     if not self._t.is_floating_point:
-        raise DTypeError(f"multinomial only supports floating-point dtypes for input, got: {self._t!r}")
+        raise DTypeError(
+            f"multinomial only supports floating-point dtypes for input, got: {self._t!r}"
+        )
     if self.ndim not in (1, 2):
         raise ShapeError("prob_dist must be 1 or 2 dim")
     if num_samples <= 0:
@@ -103,7 +107,7 @@ def multinomial(self: Any, num_samples: int, replacement: bool, generator: Any) 
     return (*tuple(self._a.shape[:-1]), num_samples), dtypes.int64
 
 
-def native_dropout(input: Any, p: float, train: bool | None) -> Any:  # noqa: A002
+def native_dropout(input: Any, p: float, train: bool | None) -> Any:
     check_dropout(p)
     shape = tuple(input._a.shape)
     return [(shape, input._t), (shape, dtypes.bool_)]
@@ -338,7 +342,7 @@ bernoulli_tensor_on_host = _fill_on_host("bernoulli_.Tensor")
 # -- dropout ---------------------------------------------------------------------------------------
 
 
-def dropout(input: Any, p: float, train: bool) -> Any:  # noqa: A002
+def dropout(input: Any, p: float, train: bool) -> Any:
     check_dropout(p)
     if p == 0 or not train or not input.numel():
         return input
@@ -383,14 +387,14 @@ def native_dropout_backward(grad_output: Any, mask: Any, scale: float) -> Any:
     return grad_output * mask * scale
 
 
-def _channels(input: Any) -> tuple[int, ...]:  # noqa: A002
+def _channels(input: Any) -> tuple[int, ...]:
     shape = tuple(input._a.shape)
     if len(shape) < 2:
         raise ShapeError("Feature dropout requires at least 2 dimensions in the input")
     return (*shape[:2], *(1 for _ in shape[2:]))
 
 
-def feature_dropout(input: Any, p: float, train: bool) -> Any:  # noqa: A002
+def feature_dropout(input: Any, p: float, train: bool) -> Any:
     check_dropout(p)
     if p == 0 or not train or not input.numel():
         return input
@@ -414,7 +418,7 @@ def _alpha_parts(like: Any, shape: Any, p: float) -> tuple[Any, Any]:
     return kept * a, (kept - 1) * (_ALPHA * a) + _ALPHA * a * p
 
 
-def _alpha(input: Any, p: float, train: bool, shape: Any) -> Any:  # noqa: A002
+def _alpha(input: Any, p: float, train: bool, shape: Any) -> Any:
     check_dropout(p)
     if p == 0 or not train or not input.numel():
         return input
@@ -424,11 +428,11 @@ def _alpha(input: Any, p: float, train: bool, shape: Any) -> Any:  # noqa: A002
     return input * factor + summand
 
 
-def alpha_dropout(input: Any, p: float, train: bool) -> Any:  # noqa: A002
+def alpha_dropout(input: Any, p: float, train: bool) -> Any:
     return _alpha(input, p, train, tuple(input._a.shape))
 
 
-def feature_alpha_dropout(input: Any, p: float, train: bool) -> Any:  # noqa: A002
+def feature_alpha_dropout(input: Any, p: float, train: bool) -> Any:
     return _alpha(input, p, train, _channels(input) if train and p else ())
 
 

@@ -206,7 +206,9 @@ def repeat(self: Any, repeats: Sequence[int]) -> Any:
             f"tensor: {len(repeats)} and {len(shape)}"
         )
     if any(r < 0 for r in repeats):
-        raise ShapeError(f"Trying to create tensor with negative dimension: repeats {list(repeats)}")
+        raise ShapeError(
+            f"Trying to create tensor with negative dimension: repeats {list(repeats)}"
+        )
     padded = (1,) * gap + shape
     return tuple(n * r for n, r in zip(padded, repeats)), self._t
 
@@ -241,7 +243,9 @@ def repeat_interleave_int(self: Any, repeats: int, dim: int | None, output_size:
     shape = tuple(self._a.shape)
     if output_size is not None and output_size != repeats * shape[d]:
         raise ShapeError("repeat_interleave: Invalid output_size, expected repeats * size(dim)")
-    wide = call("expand", call("unsqueeze", self, d + 1), (*shape[: d + 1], repeats, *shape[d + 1 :]), False)
+    wide = call(
+        "expand", call("unsqueeze", self, d + 1), (*shape[: d + 1], repeats, *shape[d + 1 :]), False
+    )
     return call("clone", wide, None).reshape((*shape[:d], shape[d] * repeats, *shape[d + 1 :]))
 
 
@@ -461,7 +465,7 @@ def diagflat(self: Any, offset: int) -> Any:
     return call("diag_embed", call("reshape", self, (-1,)), offset, 0, 1)
 
 
-def vander(x: Any, N: int | None, increasing: bool) -> Any:  # noqa: N803
+def vander(x: Any, N: int | None, increasing: bool) -> Any:
     if x.ndim != 1:
         raise ShapeError("x must be a one-dimensional tensor.")
     if N is not None and N < 0:

@@ -66,8 +66,8 @@ def _chosen(found: Any, return_inverse: bool, return_counts: bool) -> Any:
 
 
 def unique(
-    input: Any,  # noqa: A002
-    sorted: bool = True,  # noqa: A002
+    input: Any,
+    sorted: bool = True,
     return_inverse: bool = False,
     return_counts: bool = False,
     dim: int | None = None,
@@ -85,7 +85,7 @@ def unique(
 
 
 def unique_consecutive(
-    input: Any,  # noqa: A002
+    input: Any,
     return_inverse: bool = False,
     return_counts: bool = False,
     dim: int | None = None,
@@ -101,7 +101,7 @@ _nonzero = Packet("nonzero")
 _nonzero_numpy = Packet("nonzero_numpy")
 
 
-def nonzero(input: Any, *, out: Any = None, as_tuple: bool = False) -> Any:  # noqa: A002
+def nonzero(input: Any, *, out: Any = None, as_tuple: bool = False) -> Any:
     """Positions of the elements that are not 0: a matrix of one row each, or one vector a dimension."""
     if as_tuple:
         if out is not None:
@@ -118,7 +118,7 @@ def nonzero_method(self: Any, *, as_tuple: bool = False) -> Any:
 _nonzero.public = _nonzero_numpy.public = nonzero
 
 
-def one_hot(input: Any, num_classes: int = -1) -> Any:  # noqa: A002
+def one_hot(input: Any, num_classes: int = -1) -> Any:
     """int64 vectors with a 1 where ``input`` says; ``nn.functional.one_hot``."""
     return get("one_hot")(input, num_classes)
 

@@ -210,9 +210,7 @@ def unfold(self: Any, dimension: int, size: int, step: int) -> Geometry:
     d = wrap_dim(dimension, len(shape))
     extent = shape[d] if shape else 1
     if size < 0 or size > extent:
-        raise ShapeError(
-            f"maximum size for tensor at dimension {d} is {extent} but size is {size}"
-        )
+        raise ShapeError(f"maximum size for tensor at dimension {d} is {extent} but size is {size}")
     if step <= 0:
         raise ShapeError(f"step is {step} but must be > 0")
     last = stride[d] if stride else 1
@@ -303,8 +301,7 @@ def view_dtype(self: Any, dtype: Any) -> Any:
         return tuple(shape), tuple(stride), offset, dtype
     if not shape:
         raise ShapeError(
-            "self.dim() cannot be 0 to view "
-            f"{self._t!r} as {dtype!r} (different element sizes)"
+            f"self.dim() cannot be 0 to view {self._t!r} as {dtype!r} (different element sizes)"
         )
     if old > new:
         ratio = old // new

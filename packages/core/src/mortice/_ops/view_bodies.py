@@ -13,7 +13,6 @@ from mortice._ops.formulas import call, conj
 from mortice._types import layout, shapes
 from mortice._types.shapes import wrap_dim
 
-
 # -- reshaping -----------------------------------------------------------------------------------
 
 
@@ -69,8 +68,10 @@ def unflatten(self: Any, dim: int, sizes: Sequence[int]) -> Any:
 
 
 def ravel(self: Any) -> Any:
-    return call("reshape", self, (-1,)) if self.is_contiguous() else call(
-        "view", call("clone", self, layout.contiguous_format), (-1,)
+    return (
+        call("reshape", self, (-1,))
+        if self.is_contiguous()
+        else call("view", call("clone", self, layout.contiguous_format), (-1,))
     )
 
 
@@ -114,7 +115,7 @@ def swapdims(self: Any, dim0: int, dim1: int) -> Any:
     return call("transpose.int", self, dim0, dim1)
 
 
-def numpy_T(self: Any) -> Any:  # noqa: N802
+def numpy_T(self: Any) -> Any:
     n = len(self._a.shape)
     if n not in (0, 2):
         import warnings
@@ -129,17 +130,17 @@ def numpy_T(self: Any) -> Any:  # noqa: N802
     return call("permute", self, tuple(range(n - 1, -1, -1)))
 
 
-def mT(self: Any) -> Any:  # noqa: N802
+def mT(self: Any) -> Any:
     _needs_matrix(self, "mT")
     return call("transpose.int", self, -2, -1)
 
 
-def mH(self: Any) -> Any:  # noqa: N802
+def mH(self: Any) -> Any:
     _needs_matrix(self, "mH")
     return adjoint(self)
 
 
-def matrix_H(self: Any) -> Any:  # noqa: N802
+def matrix_H(self: Any) -> Any:
     n = len(self._a.shape)
     if n not in (0, 2):
         raise ShapeError(
@@ -152,7 +153,9 @@ def matrix_H(self: Any) -> Any:  # noqa: N802
 def adjoint(self: Any) -> Any:
     n = len(self._a.shape)
     if n < 2:
-        raise ShapeError(f"tensor.adjoint() is only supported on matrices or batches of matrices. Got {n}-D tensor.")
+        raise ShapeError(
+            f"tensor.adjoint() is only supported on matrices or batches of matrices. Got {n}-D tensor."
+        )
     return conj(call("transpose.int", self, -2, -1))
 
 
@@ -175,7 +178,9 @@ def narrow(self: Any, dim: int, start: int, length: int) -> Any:
         raise ShapeError("narrow(): length must be non-negative.")
     n = shape[wrap_dim(dim, len(shape))]
     if not -n <= start <= n:
-        raise DimensionError(f"start out of range (expected to be in range of [{-n}, {n}], but got {start})")
+        raise DimensionError(
+            f"start out of range (expected to be in range of [{-n}, {n}], but got {start})"
+        )
     first = start + n if start < 0 else start
     if first + length > n:
         raise ShapeError(f"start ({first}) + length ({length}) exceeds dimension size ({n}).")
@@ -223,7 +228,9 @@ unsafe_chunk = chunk
 def tensor_split_sections(self: Any, sections: int, dim: int) -> Any:
     shape = self._a.shape
     if not shape:
-        raise ShapeError("tensor_split expected at least a 1-dimensional tensor, but got a tensor with 0 dims")
+        raise ShapeError(
+            "tensor_split expected at least a 1-dimensional tensor, but got a tensor with 0 dims"
+        )
     d = wrap_dim(dim, len(shape))
     if sections <= 0:
         raise ShapeError(f"number of sections must be larger than 0, got {sections}")
@@ -234,7 +241,9 @@ def tensor_split_sections(self: Any, sections: int, dim: int) -> Any:
 def tensor_split_indices(self: Any, indices: Sequence[int], dim: int) -> Any:
     shape = self._a.shape
     if not shape:
-        raise ShapeError("tensor_split expected at least a 1-dimensional tensor, but got a tensor with 0 dims")
+        raise ShapeError(
+            "tensor_split expected at least a 1-dimensional tensor, but got a tensor with 0 dims"
+        )
     d = wrap_dim(dim, len(shape))
     bounds = [0, *indices, shape[d]]
     return tuple(
@@ -315,7 +324,7 @@ def broadcast_tensors(tensors: Sequence[Any]) -> Any:
     return tuple(call("expand", t, shape, False) for t in tensors)
 
 
-def linalg_diagonal(A: Any, offset: int, dim1: int, dim2: int) -> Any:  # noqa: N803
+def linalg_diagonal(A: Any, offset: int, dim1: int, dim2: int) -> Any:
     return call("diagonal", A, offset, dim1, dim2)
 
 

@@ -17,11 +17,7 @@ _broadcast_tensors = Packet("broadcast_tensors")
 def contiguous(self: Any, memory_format: Any = layout.contiguous_format) -> Any:
     """The tensor itself if its elements lie in the given order without gaps, else a copy."""
     a = self._a
-    if (
-        memory_format is layout.contiguous_format
-        and type(a) is np.ndarray
-        and a.flags.c_contiguous
-    ):
+    if memory_format is layout.contiguous_format and type(a) is np.ndarray and a.flags.c_contiguous:
         return self
     return call(_contiguous, (self,), {"memory_format": memory_format})
 
@@ -64,7 +60,7 @@ _split.public = _split_sizes.public = split
 
 
 def _property(name: str, doc: str) -> Any:
-    return property(lambda self: get(name)(self), doc=doc)
+    return property(lambda self: get(name)(self), doc=doc)  # noqa: PLW0108  found at first use
 
 
 METHODS: dict[str, Any] = {

@@ -29,7 +29,9 @@ def _made(n: int, periodic: bool, options: Options, shape: Callable[[Any, int], 
 
 
 def _cosine(n: int, periodic: bool, options: Options, alpha: float, beta: float) -> Any:
-    return _made(n, periodic, options, lambda k, last: alpha - beta * (k * (2 * math.pi / last)).cos())
+    return _made(
+        n, periodic, options, lambda k, last: alpha - beta * (k * (2 * math.pi / last)).cos()
+    )
 
 
 def hann_window(n: int, *options: Any) -> Any:

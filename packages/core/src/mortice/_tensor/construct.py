@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from mortice._base.errors import ArgumentError, DTypeError, InvalidValue, ShapeError
+from mortice._base.errors import ArgumentError, InvalidValue, ShapeError
 from mortice._dispatch import keys as K
 from mortice._dispatch.operator import get
 from mortice._tensor import make
@@ -92,9 +92,7 @@ def _as_dtype(dtype: Any) -> DType | None:
 
     found = _to_dtype(dtype)
     if found.__class__ is not DType:
-        raise ArgumentError(
-            f"dtype must be a mortice.dtype such as mortice.float32, not {dtype!r}"
-        )
+        raise ArgumentError(f"dtype must be a mortice.dtype such as mortice.float32, not {dtype!r}")
     return found
 
 
@@ -170,8 +168,7 @@ def _bad_sequence(data: Any, error: Exception | None) -> Exception:
             "nested sequence must have the same length."
         )
     return ArgumentError(
-        "tensor(): elements must be numbers; could not convert "
-        f"{_first_odd(data)!r} to a number."
+        f"tensor(): elements must be numbers; could not convert {_first_odd(data)!r} to a number."
     )
 
 
@@ -212,7 +209,11 @@ def as_tensor(data: Any, dtype: DType | None = None, device: Any = None) -> Tens
 
 
 def asarray(
-    obj: Any, *, dtype: Any = None, device: Any = None, copy: bool | None = None,
+    obj: Any,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    copy: bool | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
     """As ``as_tensor``, with ``copy=True`` to force and ``copy=False`` to forbid a copy."""
@@ -272,8 +273,10 @@ def legacy(cls: Any, *args: Any, **kwargs: Any) -> Tensor:
     elif len(args) == 1 and hasattr(args[0], "_k"):
         r = args[0] if cls is Tensor else make.alias_of(args[0])
     elif len(args) == 1 and not isinstance(args[0], int):
-        r = wrap_data(args[0], dtype, copy=True) if not hasattr(args[0], "numel") else make.empty(
-            tuple(args[0]), dtype
+        r = (
+            wrap_data(args[0], dtype, copy=True)
+            if not hasattr(args[0], "numel")
+            else make.empty(tuple(args[0]), dtype)
         )
     else:
         r = get("empty.memory_format")(tuple(args), dtype, None, device, None, None)

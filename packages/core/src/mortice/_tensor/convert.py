@@ -197,12 +197,12 @@ def is_shared(self: Tensor) -> bool:
     return self.device is not CPU or shared_fd(self.untyped_storage()) is not None
 
 
-def apply_(self: Tensor, callable: Any) -> Tensor:  # noqa: A002
+def apply_(self: Tensor, callable: Any) -> Tensor:
     """Replace each element by ``callable`` of it; slow, on the host, without gradients."""
     return _elementwise(self, callable, ())
 
 
-def map_(self: Tensor, tensor: Tensor, callable: Any) -> Tensor:  # noqa: A002
+def map_(self: Tensor, tensor: Tensor, callable: Any) -> Tensor:
     """Replace each element by ``callable(element, element of tensor)``."""
     return _elementwise(self, callable, (tensor,))
 

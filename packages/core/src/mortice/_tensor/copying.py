@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy as copying
 from typing import Any
 
 import numpy as np
@@ -141,6 +140,8 @@ def deepcopy(self: Tensor, memo: dict[int, Any]) -> Any:
             "protocol at the moment. Copy tensor.detach() instead, or deepcopy the module before "
             "it is used."
         )
+    import copy as copying
+
     made = _copied(self, memo)
     made = _finished(made, type(self), self.requires_grad, {})
     memo[id(self)] = made
@@ -154,6 +155,8 @@ def _copied(self: Tensor, memo: dict[int, Any]) -> Tensor:
     shape, stride, offset = tuple(self.shape), self.stride(), self.storage_offset()
     if self.device.type == "meta":
         return make.meta(shape, self._t, stride)
+    import copy as copying
+
     storage = copying.deepcopy(make.storage_of(self), memo)
     return make.from_storage(storage, self._t, shape, stride, offset)
 

@@ -171,9 +171,7 @@ def _capsule(t: Any, versioned: bool, copied: bool) -> Any:
     managed.deleter = _FREE
     if versioned:
         managed.version.major, managed.version.minor = 1, 0
-        managed.flags = (_IS_COPIED if copied else 0) | (
-            0 if t._a.flags.writeable else _READ_ONLY
-        )
+        managed.flags = (_IS_COPIED if copied else 0) | (0 if t._a.flags.writeable else _READ_ONLY)
     address = ctypes.addressof(managed)
     make.storage_of(t)
     _lent[address] = (managed, shape, strides, t._a)
@@ -211,7 +209,9 @@ def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None
     BufferError if its type is none of mortice's.
     """
     if device is not None and Device(device) is not CPU:
-        raise DeviceError(f"from_dlpack(): memory cannot be moved to {device}; use .to() afterwards.")
+        raise DeviceError(
+            f"from_dlpack(): memory cannot be moved to {device}; use .to() afterwards."
+        )
     capsule = _capsule_of(ext_tensor) if hasattr(ext_tensor, "__dlpack__") else ext_tensor
     for name, used, kind in ((_NAME_V, _USED_V, _ManagedVersioned), (_NAME, _USED, _Managed)):
         if type(capsule).__name__ == "PyCapsule" and _api.PyCapsule_IsValid(capsule, name):
@@ -242,7 +242,9 @@ def _capsule_of(source: Any) -> Any:
 def _tensor(managed: Any, address: int) -> Any:
     d = managed.dl_tensor
     if d.device.device_type != CPU_DEVICE:
-        raise DeviceError(f"from_dlpack(): DLPack device type {d.device.device_type} is not the host.")
+        raise DeviceError(
+            f"from_dlpack(): DLPack device type {d.device.device_type} is not the host."
+        )
     dtype = _dtype(d.dtype)
     n = d.ndim
     shape = tuple(d.shape[i] for i in range(n))
@@ -262,7 +264,9 @@ def _array(d: Any, dtype: Any, shape: Any, strides: Any, owner: Any, read_only: 
     steps = contiguous_strides(shape) if strides is None else strides
     low = sum((n - 1) * s for n, s in zip(shape, steps) if s < 0)
     if low:
-        raise InvalidValue("from_dlpack(): memory with negative strides cannot be a tensor; copy it.")
+        raise InvalidValue(
+            "from_dlpack(): memory with negative strides cannot be a tensor; copy it."
+        )
     extent = (sum((n - 1) * s for n, s in zip(shape, steps)) + 1) * item
     memory = _Memory(d.data + d.byte_offset, extent, read_only, owner)
     return np.ndarray(shape, dtype.numpy, np.asarray(memory), 0, tuple(s * item for s in steps))

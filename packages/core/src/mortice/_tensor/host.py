@@ -208,9 +208,7 @@ def empty_(size: Any, dtype: Any, layout_: Any, device: Any, pin: Any, memory_fo
 def _check_size(size: Any) -> None:
     for n in size:
         if n < 0:
-            raise ShapeError(
-                f"Trying to create tensor with negative dimension {n}: {list(size)}"
-            )
+            raise ShapeError(f"Trying to create tensor with negative dimension {n}: {list(size)}")
 
 
 def empty_strided(size: Any, stride: Any, dtype: Any, layout_: Any, device: Any, pin: Any) -> Any:
@@ -265,7 +263,9 @@ def scalar_tensor(value: Any, dtype: Any, layout_: Any, device: Any, pin: Any) -
     return wrap(_filled(np.empty((), dtype.numpy), value, dtype), dtype)
 
 
-def empty_like(self: Any, dtype: Any, layout_: Any, device: Any, pin: Any, memory_format: Any) -> Any:
+def empty_like(
+    self: Any, dtype: Any, layout_: Any, device: Any, pin: Any, memory_format: Any
+) -> Any:
     dtype = dtype or self._t
     target = CPU if device is None else Device(device)
     a = self._a
@@ -343,7 +343,13 @@ def clone(self: Any, memory_format: Any) -> Any:
 
 
 def to_copy(
-    self: Any, dtype: Any, layout_: Any, device: Any, pin: Any, non_blocking: bool, memory_format: Any
+    self: Any,
+    dtype: Any,
+    layout_: Any,
+    device: Any,
+    pin: Any,
+    non_blocking: bool,
+    memory_format: Any,
 ) -> Any:
     """A copy in another dtype, on another device or in another memory format."""
     dtype = dtype or self._t

@@ -78,7 +78,7 @@ def _is_basic(index: tuple[Any, ...]) -> bool:
         if kind is slice:
             step, start, end = item.step, item.start, item.stop
             if not (
-                (step is None or type(step) is int and step > 0)
+                (step is None or (type(step) is int and step > 0))
                 and (start is None or type(start) is int)
                 and (end is None or type(end) is int)
             ):

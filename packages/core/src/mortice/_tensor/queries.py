@@ -27,7 +27,7 @@ def result_type(tensor1: Any, tensor2: Any) -> DType:
     return promotion.result_type((tensor1, tensor2))
 
 
-def is_nonzero(input: Tensor) -> bool:  # noqa: A002
+def is_nonzero(input: Tensor) -> bool:
     """Whether the only element is not zero."""
     if input.numel() != 1:
         raise InvalidState(
@@ -37,23 +37,23 @@ def is_nonzero(input: Tensor) -> bool:  # noqa: A002
     return bool(input.item())
 
 
-def is_same_size(input: Tensor, other: Tensor) -> bool:  # noqa: A002
+def is_same_size(input: Tensor, other: Tensor) -> bool:
     return tuple(input.shape) == tuple(other.shape)
 
 
-def is_signed(input: Tensor) -> bool:  # noqa: A002
+def is_signed(input: Tensor) -> bool:
     return input.is_signed()
 
 
-def is_conj(input: Tensor) -> bool:  # noqa: A002
+def is_conj(input: Tensor) -> bool:
     return input.is_conj()
 
 
-def is_neg(input: Tensor) -> bool:  # noqa: A002
+def is_neg(input: Tensor) -> bool:
     return input.is_neg()
 
 
-def is_inference(input: Tensor) -> bool:  # noqa: A002
+def is_inference(input: Tensor) -> bool:
     return input.is_inference()
 
 
@@ -64,7 +64,7 @@ def is_storage(obj: Any) -> bool:
     return isinstance(obj, Storage)
 
 
-def get_device(input: Tensor) -> int:  # noqa: A002
+def get_device(input: Tensor) -> int:
     """Device index, -1 on the CPU."""
     return input.get_device()
 
@@ -183,7 +183,9 @@ def record_stream(self: Tensor, stream: Any) -> None:
     """Nothing to record: host memory is freed in order."""
 
 
-def to_dense(self: Tensor, dtype: DType | None = None, *, masked_grad: bool | None = None) -> Tensor:
+def to_dense(
+    self: Tensor, dtype: DType | None = None, *, masked_grad: bool | None = None
+) -> Tensor:
     """The tensor itself, which is dense."""
     return self if dtype is None else self.to(dtype)
 
@@ -200,12 +202,12 @@ def _never(doc: str) -> Any:
     return property(lambda self: False, doc=doc)
 
 
-class finfo:  # noqa: N801
+class finfo:
     """Limits of a floating dtype: ``bits, eps, max, min, tiny, smallest_normal, resolution``."""
 
     __slots__ = ("bits", "dtype", "eps", "max", "min", "resolution", "smallest_normal", "tiny")
 
-    def __init__(self, type: DType | None = None) -> None:  # noqa: A002
+    def __init__(self, type: DType | None = None) -> None:
         dtype = (type or dtypes.default.dtype).to_real()
         if not dtype.is_floating_point:
             raise DTypeError(
@@ -237,12 +239,12 @@ def _numpy_finfo(dtype: DType) -> Any:
     return ml_dtypes.finfo(dtype.numpy)
 
 
-class iinfo:  # noqa: N801
+class iinfo:
     """Limits of an integer dtype: ``bits, max, min``."""
 
     __slots__ = ("bits", "dtype", "max", "min")
 
-    def __init__(self, type: DType) -> None:  # noqa: A002
+    def __init__(self, type: DType) -> None:
         if type.differentiable or type.kind == dtypes.BOOL:
             raise DTypeError(
                 f"mortice.iinfo() requires an integer input type. Use mortice.finfo to handle {type!r}."

@@ -385,9 +385,7 @@ class Tensor(Methods):
     def item(self) -> Any:
         """The one element as a Python number."""
         a = self._a
-        if type(a) is _ndarray and a.size == 1 and not self._k & ~(
-            K.CPU | K.VIEW | K.AUTOGRAD
-        ):
+        if type(a) is _ndarray and a.size == 1 and not self._k & ~(K.CPU | K.VIEW | K.AUTOGRAD):
             return a.item()
         if self.numel() != 1:
             raise ShapeError(
