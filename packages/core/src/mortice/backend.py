@@ -6,7 +6,7 @@ from typing import Any
 
 import pluggy
 
-from mortice._dispatch.operator import get
+from mortice._dispatch.operator import Declarations, declare, get
 from mortice._plugins.groups import HOOK_API_VERSION
 from mortice._tensor import philox
 from mortice._tensor.array import DeviceArray
@@ -29,6 +29,11 @@ def random_draws(kind: str) -> Any:
     return philox.FILLS[kind]
 
 
+def array(tensor: Tensor) -> Any:
+    """The numpy array of a host tensor, for kernels: no check, no copy, gradients aside."""
+    return tensor._a
+
+
 def shape_rule(name: str) -> Any:
     """The shape rule of an operator: its arguments -> (sizes, dtype[, strides]), or a list."""
     rule = _rules.get(name)
@@ -43,14 +48,17 @@ _rules: dict[str, Any] = {}
 __all__ = [
     "HOOK_API_VERSION",
     "NUMBERS",
+    "Declarations",
     "DeviceArray",
     "DeviceRuntime",
     "Features",
     "Generator",
     "Tensor",
     "Unavailable",
+    "array",
     "default_dtype",
     "dtypes",
+    "declare",
     "empty",
     "generator_for",
     "hookimpl",

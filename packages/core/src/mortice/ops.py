@@ -10,7 +10,7 @@ from typing import Any
 from mortice._base.errors import PluginError, SchemaMismatch, UnknownName, nearest
 from mortice._dispatch import keys as K
 from mortice._dispatch.bind import Misfit, bind
-from mortice._dispatch.operator import Operator, get, overloads
+from mortice._dispatch.operator import Operator, get, load_namespace, overloads
 from mortice._dispatch.plan import call_overload
 
 
@@ -150,19 +150,16 @@ class OpNamespace(types.ModuleType):
     def __init__(self, name: str) -> None:
         super().__init__(f"mortice.ops.{name}")
         self.name = name
-        self._failed: list[PluginError] | None = [] if name == "aten" else None
 
     def __getattr__(self, name: str) -> OpOverloadPacket:
         if name.startswith("__"):
             raise AttributeError(name)
         key = name if self.name == "aten" else f"{self.name}::{name}"
-        if not overloads(key) and self._failed is None:
-            from mortice._plugins import load_operator_parts
-
-            self._failed = load_operator_parts(self.name)
         if not overloads(key):
-            if self._failed:
-                raise self._failed[0]
+            failed = load_namespace(self.name)
+            if failed and not overloads(key):
+                raise failed[0]
+        if not overloads(key):
             raise UnknownName(
                 f"'_OpNamespace' '{self.name}' object has no attribute '{name}'{_told(key)}"
             )

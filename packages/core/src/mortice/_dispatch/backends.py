@@ -8,7 +8,7 @@ from typing import Any
 
 from mortice._base.errors import DeviceError, NoKernel, PluginError, PluginNotFound
 from mortice._dispatch import keys as K
-from mortice._dispatch.operator import Kernel, Operator, is_composite, mark_composite
+from mortice._dispatch.operator import Kernel, declare, Operator, is_composite, mark_composite
 
 _RUNTIMES: dict[str, Any] = {}
 _FAMILIES: dict[tuple[str, str], dict[str, Kernel]] = {}
@@ -36,7 +36,7 @@ def runtime(device_type: str) -> Any:
         found = _RUNTIMES.setdefault(device_type, make("mortice.devices", device_type))
         # Parts of operator libraries that are for this device. One that cannot be loaded is known
         # by its state, and does not keep the device from being used.
-        load_operator_parts("", device_type)
+        load_operator_parts("", device_type, declare)
     return found
 
 
@@ -98,6 +98,9 @@ def _on_device(op: Operator, device: str) -> Kernel:
     key = K.device_key_name(device)
     found = op.registered(key)
     if found is not None and not _is_fallthrough(found):
+        return found
+    found = op.row.kernel(device)
+    if found is not None:
         return found
     if device == "cpu":
         found = host_kernel(op.name)

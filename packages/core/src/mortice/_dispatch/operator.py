@@ -39,7 +39,7 @@ class Row:
     """
 
     __slots__ = (
-        "body", "decomposition", "derivative", "family", "functional", "kind", "numbers",
+        "body", "decomposition", "derivative", "dispatch", "family", "functional", "kind", "numbers",
         "schema", "shape", "tags",
     )  # fmt: skip
 
@@ -55,6 +55,7 @@ class Row:
         functional: str = "",
         tags: tuple[str, ...] = (),
         numbers: bool = False,
+        dispatch: dict[str, str] | None = None,
     ) -> None:
         self.schema = schema
         self.family = family
@@ -66,6 +67,15 @@ class Row:
         self.functional = functional
         self.tags = tags
         self.numbers = numbers
+        self.dispatch = dispatch or {}
+
+    def kernel(self, device_type: str) -> Kernel | None:
+        """The kernel that the declaration itself names for a device."""
+        where = self.dispatch.get(device_type)
+        if where is None:
+            return None
+        module, _, function = f"{self.family.rpartition('.')[0]}.{where}".rpartition(".")
+        return getattr(import_module(module), function)
 
     def module(self) -> Any:
         name = self.family if "." in self.family else f"mortice._ops.{self.family}"
@@ -356,9 +366,49 @@ def find(name: str) -> Operator | None:
     if found is None:
         row = _core_row(name)
         if row is None:
-            return None
+            namespace, mark, _ = name.partition("::")
+            if not mark or namespace in _LOADED:
+                return None
+            load_namespace(namespace)
+            return _OPERATORS.get(name)
         found = _OPERATORS.setdefault(name, Operator(name, row))
     return found
+
+
+_LOADED: dict[str, list[Any]] = {"aten": []}
+
+
+def load_namespace(namespace: str) -> list[Any]:
+    """Load the packages that provide a namespace by entry point, once; the errors of those that fail."""
+    failed = _LOADED.get(namespace)
+    if failed is None:
+        from mortice._plugins import load_operator_parts
+
+        failed = _LOADED[namespace] = load_operator_parts(namespace, None, declare)
+    return failed
+
+
+class Declarations:
+    """The operators that a package declares: what its generated registry holds.
+
+    ``rows``: operator name -> fields of Row; ``packets``: function name -> names of its operators.
+    """
+
+    __slots__ = ("packets", "rows")
+
+    def __init__(self, rows: dict[str, Any], packets: dict[str, tuple[str, ...]]) -> None:
+        self.rows = rows
+        self.packets = packets
+
+
+def declare(declarations: Any) -> None:
+    """Make a package's declared operators findable; what is there already stays."""
+    if not isinstance(declarations, Declarations):
+        return  # a module or class that registers by mortice.library itself
+    for packet, names in declarations.packets.items():
+        for name in names:
+            if name not in _OPERATORS:
+                add_operator(Operator(name, Row(**declarations.rows[name])), packet)
 
 
 def get(name: str) -> Operator:

@@ -20,6 +20,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from mortice._base.errors import PluginError
 
     from .entry import Entry, Status
@@ -75,8 +77,12 @@ def operator_parts(namespace: str, device: str | None = None) -> tuple[Entry, ..
     )
 
 
-def load_operator_parts(namespace: str, device: str | None = None) -> list[PluginError]:
+def load_operator_parts(
+    namespace: str, device: str | None = None, use: Callable[[Any], None] = lambda provided: None
+) -> list[PluginError]:
     """Load every part of a namespace that can be; returns the errors of those that cannot.
+
+    ``use`` is given what each part provides.
 
     For ``device`` as in ``operator_parts``. A part that is broken must not take the others with it:
     raise its error only when the operator asked for is not there afterwards.
@@ -86,7 +92,7 @@ def load_operator_parts(namespace: str, device: str | None = None) -> list[Plugi
     failed: list[PluginError] = []
     for entry in operator_parts(namespace, device):
         try:
-            load_entry(entry)
+            use(load_entry(entry))
         except PluginError as error:
             failed.append(error)
     return failed

@@ -16,6 +16,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "plugins": ("mortice.cli.plugins:command", "Installed distributions with plug-ins."),
     "why": ("mortice.cli.why:command", "Why a name means what it means."),
     "doctor": ("mortice.cli.doctor:command", "Look for what is wrong with this installation."),
+    "gen": ("mortice.cli.gen:command", "Generate code for the operators that a package declares."),
     "inspect": ("mortice.cli.inspect:command", "What is in a checkpoint, without loading it."),
     "convert": (
         "mortice.cli.convert:command",

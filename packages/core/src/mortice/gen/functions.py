@@ -75,6 +75,12 @@ class PacketSpec:
         self.variants.update(op.stanza.variants)
 
     @property
+    def key(self) -> str:
+        """The name by which calls find the overloads: with its namespace where it is not aten."""
+        schema = self.primary.schema
+        return schema.name if schema.namespace == "aten" else f"{schema.namespace}::{schema.name}"
+
+    @property
     def primary(self) -> Declared:
         return self.operators[0]
 
@@ -170,12 +176,12 @@ def emit_module(stanzas: list[Stanza], operators: list[Declared], source: str) -
         if packet.is_simple or takes_tensor_alone(packet):
             parts.append(f"_t_{packet.primary.ident} = table({packet.primary.name!r})")
         if has_function:
-            parts += [f'_p_{name} = Packet("{name}")', _stub(packet, False, name, "slow")]
+            parts += [f'_p_{name} = Packet("{packet.key}")', _stub(packet, False, name, "slow")]
             parts.append(f"_p_{name}.public = {name}")
             functions.append(name)
         if has_method:
             parts += [
-                f'_m_{name} = Packet("{name}", True)',
+                f'_m_{name} = Packet("{packet.key}", True)',
                 _stub(packet, True, f"Tensor_{name}", "slow"),
                 f"_m_{name}.public = Tensor_{name}",
             ]
@@ -434,6 +440,8 @@ def _row_fields(op: Declared) -> dict[str, Any]:
         fields["tags"] = ("cross_device",)
     if s.numbers:
         fields["numbers"] = True
+    if s.dispatch and op.schema is s.schema:
+        fields["dispatch"] = s.dispatch
     return fields
 
 

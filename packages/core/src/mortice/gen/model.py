@@ -30,7 +30,7 @@ from mortice._dispatch.schema import Argument, FunctionSchema, Return, Type, par
 STANZA_KEYS = frozenset(
     (
         "func", "variants", "inplace", "out", "shape", "tags", "grad", "body", "decomposition",
-        "view", "python_name", "numbers", "doc", "inverse", "save", "nondifferentiable",
+        "view", "python_name", "numbers", "doc", "inverse", "save", "dispatch", "nondifferentiable",
     )
 )  # fmt: skip
 
@@ -39,7 +39,7 @@ class Stanza:
     """One declaration: the parsed schema and the stanza's other fields."""
 
     __slots__ = (
-        "body", "decomposition", "doc", "family", "grad", "inplace", "inverse", "nondifferentiable",
+        "body", "decomposition", "dispatch", "doc", "family", "grad", "inplace", "inverse", "nondifferentiable",
         "numbers", "out",
         "schema", "shape", "tags", "variants", "view",
     )  # fmt: skip
@@ -65,6 +65,8 @@ class Stanza:
         self.numbers: bool = bool(fields.get("numbers", False))
         self.doc: str = fields.get("doc", "")
         self.inverse: str = fields.get("inverse", "")
+        #: device type -> "module.function" within the package, for operators from outside core.
+        self.dispatch: dict[str, str] = dict(fields.get("dispatch") or {})
         self.nondifferentiable: tuple[int, ...] = tuple(fields.get("nondifferentiable", ()))
         self._check(where)
 
