@@ -41,11 +41,11 @@ def activation(function: Callable[..., Any], native: str = "") -> Kernel:
         t = self._t
         if t.kind != FLOAT:
             raise TypeError("floating")
-        a = operand(self, compute_type(t))
-        if native and a.size >= _native.LARGE and a.dtype == _float32:
-            found = _native.apply(native, a, numbers=numbers)
+        if native and self._a.size >= _native.LARGE and 1 < t.itemsize < 8:
+            found = _native.apply(native, self._a, numbers=numbers)
             if found is not None:
-                return finished(found, t)
+                return wrap(found, t)
+        a = operand(self, compute_type(t))
         return finished(function(a, *(number(x, a.dtype) for x in numbers)), t)
 
     return kernel
@@ -56,12 +56,12 @@ def gradient(function: Callable[..., Any], native: str = "") -> Kernel:
 
     def kernel(grad: Any, x: Any, *numbers: Any) -> Any:
         t = grad._t if grad._t is x._t else promote(grad._t, x._t)
+        if native and x._a.size >= _native.LARGE and 1 < t.itemsize < 8:
+            found = _native.apply(native, grad._a, x._a, numbers=numbers)
+            if found is not None:
+                return wrap(found, t)
         kind = compute_type(t)
         g, a = operand(grad, kind), operand(x, kind)
-        if native and a.size >= _native.LARGE and kind == _float32:
-            found = _native.apply(native, g, a, numbers=numbers)
-            if found is not None:
-                return finished(found, t)
         return finished(function(g, a, *(number(v, kind) for v in numbers)), t)
 
     return kernel
@@ -81,9 +81,13 @@ _ZEROS = {
 def relu(self: Any) -> Any:
     t = self._t
     zero = _ZEROS.get(t)
-    if zero is not None:
-        return wrap(np.maximum(self._a, zero), t)
     a = self._a
+    if zero is not None:
+        if a.size >= _native.LARGE and t.kind == FLOAT:
+            found = _native.apply("relu", a)
+            if found is not None:
+                return wrap(found, t)
+        return wrap(np.maximum(a, zero), t)
     if a.dtype.kind in "cb":
         raise TypeError("relu")
     if self._t.itemsize < 4 and self._t.kind == FLOAT:

@@ -14,6 +14,7 @@ from mortice_cpu.kernels._elementwise import (
     binary,
     compute_type,
     finished,
+    fused_half,
     inplace,
     number,
     operand,
@@ -61,12 +62,19 @@ def _sum(function: Any, self: Any, other: Any, alpha: Any) -> Any:
     _check_alpha(dtype, alpha)
     if function is np.subtract and dtypes.bool_ in (self._t, getattr(other, "_t", None)):
         raise TypeError("bool")
+    if alpha == 1 and dtype is self._t and dtype is getattr(other, "_t", None):
+        fused = fused_half(_NATIVE[function], (self._a, other._a), dtype)
+        if fused is not None:
+            return fused
     kind = compute_type(dtype)
     with np.errstate(all="ignore"):
         a, b = operand(self, kind), operand(other, kind)
         if alpha != 1:
             b = b * number(alpha, kind)
         return finished(function(a, b), dtype)
+
+
+_NATIVE = {np.add: "add", np.subtract: "sub"}
 
 
 def _check_alpha(dtype: Any, alpha: Any) -> None:
@@ -117,11 +125,11 @@ def _sum_inplace(name: str, function: Any, functional: Kernel) -> Kernel:
     return kernel
 
 
-mul = binary(np.multiply)
+mul = binary(np.multiply, native="mul")
 
 # -- quotients -------------------------------------------------------------------------------------
 
-div = binary(np.true_divide, to_float=True)
+div = binary(np.true_divide, to_float=True, native="div")
 
 
 def div_mode(self: Any, other: Any, rounding_mode: str | None) -> Any:
@@ -304,8 +312,8 @@ KERNELS: dict[str, Kernel] = {
     "remainder.Tensor": binary(_checked_integers(_remainder)),
     "pow.Tensor_Tensor": power,
     "pow.Scalar": power,
-    "maximum": binary(np.maximum),
-    "minimum": binary(np.minimum),
+    "maximum": binary(np.maximum, native="maximum"),
+    "minimum": binary(np.minimum, native="minimum"),
     "fmax": binary(np.fmax),
     "fmin": binary(np.fmin),
     "atan2": binary(np.arctan2, to_float=True),

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from mortice.backend import dtypes, named_returns
+from mortice_cpu.kernels import _native
 from mortice_cpu.kernels._elementwise import (
     FLOAT,
     Kernel,
@@ -59,15 +60,23 @@ def sum_all(self: Any, dtype: Any) -> Any:
     t = self._t
     if dtype is None and t.kind >= FLOAT and t.itemsize > 2:
         a = self._a
+        if a.size >= _native.LARGE:
+            return sum_dims(self, None, False, None)
         return wrap(np.add.reduce(a, None, None, np.empty((), a.dtype)), t)  # pyright: ignore[reportArgumentType]
     return sum_dims(self, None, False, dtype)
 
 
 def sum_dims(self: Any, dim: Any, keepdim: bool, dtype: Any) -> Any:
     t = self._t
-    if dtype is None and t.kind >= FLOAT and t.itemsize > 2 and type(dim) is tuple and dim:
-        a = self._a  # numpy checks the dims itself
-        if a.ndim:
+    a = self._a
+    if dtype is None and t.kind >= FLOAT:
+        if a.size >= _native.LARGE:
+            axis = axes(a, dim)
+            found = _fused_rows("sum", a, axis)
+            if found is not None:
+                return wrap(_kept(found, a, axis, keepdim), t)
+        elif t.itemsize > 2 and type(dim) is tuple and dim and a.ndim:
+            # numpy checks the dims itself
             return wrap(np.add.reduce(a, dim, None, None, keepdim), t)  # pyright: ignore[reportCallIssue, reportArgumentType]
     t = _sum_dtype(self, dtype)
     a = operand(self, compute_type(t))
@@ -87,6 +96,8 @@ def mean_all(self: Any, dtype: Any) -> Any:
     t = self._t
     if dtype is None and t.kind == FLOAT and t.itemsize > 2:
         a = self._a
+        if a.size >= _native.LARGE:
+            return mean_dims(self, None, False, None)
         r = np.add.reduce(a, None, None, np.empty((), a.dtype))  # pyright: ignore[reportArgumentType]
         np.divide(r, a.dtype.type(a.size), r)
         return wrap(r, t)
@@ -100,6 +111,9 @@ def mean_dims(self: Any, dim: Any, keepdim: bool, dtype: Any) -> Any:
     a = operand(self, compute_type(t))
     axis = axes(a, dim)
     count = math.prod(a.shape[d] for d in axis)
+    total = _fused_rows("sum", a, axis)
+    if total is not None:
+        return finished(_kept(np.asarray(total / a.dtype.type(count)), a, axis, keepdim), t)
     total = np.add.reduce(a, axis, keepdims=keepdim)
     return finished(np.asarray(total / a.dtype.type(count)), t)
 
@@ -111,10 +125,57 @@ def prod_all(self: Any, dtype: Any) -> Any:
 def prod_dims(self: Any, dim: Any, keepdim: bool, dtype: Any) -> Any:
     t = _sum_dtype(self, dtype)
     a = operand(self, compute_type(t))
+    axis = axes(a, dim)
+    found = _fused_rows("prod", a, axis)
+    if found is not None:
+        return finished(_kept(found, a, axis, keepdim), t)
     with np.errstate(all="ignore"):
         return finished(
             np.asarray(np.multiply.reduce(a, axes(a, dim), keepdims=keepdim, dtype=a.dtype)), t
         )
+
+
+def _kept(r: Any, a: Any, axis: tuple[int, ...], keepdim: bool) -> Any:
+    """A result without the reduced dimensions, with them as 1 on request."""
+    if not keepdim:
+        return r
+    return np.reshape(r, [1 if d in axis else n for d, n in enumerate(a.shape)])
+
+
+def _fused_rows(name: str, a: Any, axis: tuple[int, ...]) -> Any:
+    """A native row kernel over trailing dimensions of a large contiguous array, or None.
+
+    The result lacks the reduced dimensions. One long row is cut into pieces of 4,096 that are
+    summed by numpy, which keeps rounding small and threads busy.
+    """
+    n = a.size
+    if n < _native.LARGE or a.dtype.kind in "iubc" or not a.flags.c_contiguous:
+        return None
+    if axis != tuple(range(a.ndim - len(axis), a.ndim)):
+        return None
+    columns = math.prod(a.shape[d] for d in axis)
+    if columns < 32:
+        return None
+    kernel = _native.row(name, a.dtype)
+    if kernel is None:
+        return None
+    rows = n // columns
+    if rows == 1 and columns > 8192:
+        if a.itemsize < 4 or name != "sum":
+            return None
+        return np.add.reduce(_pieces(kernel, a))
+    out = np.empty(a.shape[: a.ndim - len(axis)], a.dtype)
+    kernel(_native.address(out), _native.address(a), rows, columns)
+    return out
+
+
+def _pieces(kernel: Any, a: Any) -> Any:
+    rows, rest = divmod(a.size, 4096)
+    out = np.empty(rows + 1, a.dtype)
+    start = _native.address(a)
+    kernel(_native.address(out), start, rows, 4096)
+    out[-1] = np.add.reduce(a.reshape(-1)[rows * 4096 :]) if rest else 0
+    return out
 
 
 # -- extrema ----------------------------------------------------------------------------------------
@@ -163,16 +224,13 @@ def _arg(function: Callable[..., Any]) -> Kernel:
             return wrap(np.zeros((), _int64), dtypes.int64)
         if a.shape[axis] == 0:
             raise TypeError("empty")
-        r = function(a, axis=axis)
-        if keepdim:
-            r = np.expand_dims(r, axis)
-        return wrap(np.asarray(r, _int64), dtypes.int64)
+        return wrap(np.asarray(function(a, axis, keepdims=keepdim), _int64), dtypes.int64)
 
     return kernel
 
 
-argmax = _arg(np.argmax)
-argmin = _arg(np.argmin)
+argmax = _arg(np.ndarray.argmax)
+argmin = _arg(np.ndarray.argmin)
 
 
 def taken(a: Any, indices: Any, axis: int) -> Any:
@@ -294,6 +352,12 @@ def vector_norm(self: Any, ord: Any, dim: Any, keepdim: bool, dtype: Any) -> Any
 
 
 def _norm(a: Any, order: float, axis: tuple[int, ...], keepdim: bool) -> Any:
+    if order == 2 and a.dtype.kind == "f":
+        square = a * a
+        total = _fused_rows("sum", square, axis)
+        if total is None:
+            return np.sqrt(np.add.reduce(square, axis, keepdims=keepdim))
+        return _kept(np.sqrt(total), a, axis, keepdim)
     if order == 0:
         return np.add.reduce((a != 0).astype(a.real.dtype), axis, keepdims=keepdim)
     size = np.abs(a)

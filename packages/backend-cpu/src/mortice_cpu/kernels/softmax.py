@@ -18,8 +18,6 @@ from mortice_cpu.kernels._elementwise import (
 )
 from mortice_cpu.kernels.reduction import axes, floating
 
-_float32 = np.dtype(np.float32)
-
 
 def _is_last(a: Any, dim: int) -> bool:
     return a.flags.c_contiguous and (dim == -1 or dim == a.ndim - 1)
@@ -28,11 +26,11 @@ def _is_last(a: Any, dim: int) -> bool:
 def _by_row(name: str, dim: int, *arrays: Any) -> Any:
     """A fused row kernel over the last dimension, or None where it does not apply."""
     first = arrays[0]
-    if first.dtype != _float32 or first.size < _native.LARGE:
+    if first.size < _native.LARGE or first.itemsize > 4:
         return None
-    if not all(_is_last(a, dim) for a in arrays):
+    if not all(_is_last(a, dim) and a.dtype == first.dtype for a in arrays):
         return None
-    kernel = _native.row(name, _float32)
+    kernel = _native.row(name, first.dtype)
     if kernel is None:
         return None
     out = np.empty_like(first)
@@ -41,17 +39,20 @@ def _by_row(name: str, dim: int, *arrays: Any) -> Any:
     return out
 
 
-def _checked(self: Any, dim: int, half_to_float: bool) -> tuple[Any, Any]:
+def _checked(self: Any, dim: int, half_to_float: bool) -> Any:
     t = self._t
-    if (t.kind != FLOAT and self._a.size) or not -max(self._a.ndim, 1) <= dim < max(self._a.ndim, 1):
+    if (t.kind != FLOAT and self._a.size) or not -max(self._a.ndim, 1) <= dim < max(
+        self._a.ndim, 1
+    ):
         raise TypeError("softmax")
-    return operand(self, compute_type(t)), dtypes.float32 if half_to_float else t
+    return dtypes.float32 if half_to_float else t
 
 
 def softmax(self: Any, dim: int, half_to_float: bool) -> Any:
-    a, t = _checked(self, dim, half_to_float)
-    r = _by_row("softmax", dim, a)
+    t = _checked(self, dim, half_to_float)
+    r = None if half_to_float else _by_row("softmax", dim, self._a)
     if r is None:
+        a = operand(self, compute_type(self._t))
         axis = dim if a.ndim else None
         if a.size:
             r = np.asarray(np.exp(a - np.maximum.reduce(a, axis, None, None, True)))  # pyright: ignore[reportCallIssue, reportArgumentType]
@@ -62,9 +63,10 @@ def softmax(self: Any, dim: int, half_to_float: bool) -> Any:
 
 
 def log_softmax(self: Any, dim: int, half_to_float: bool) -> Any:
-    a, t = _checked(self, dim, half_to_float)
-    r = _by_row("log_softmax", dim, a)
+    t = _checked(self, dim, half_to_float)
+    r = None if half_to_float else _by_row("log_softmax", dim, self._a)
     if r is None:
+        a = operand(self, compute_type(self._t))
         axis = dim if a.ndim else None
         if a.size:
             r = np.asarray(a - np.maximum.reduce(a, axis, None, None, True))  # pyright: ignore[reportCallIssue, reportArgumentType]
@@ -76,10 +78,10 @@ def log_softmax(self: Any, dim: int, half_to_float: bool) -> Any:
 
 
 def softmax_backward(grad: Any, output: Any, dim: int, input_dtype: Any) -> Any:
-    kind = compute_type(grad._t)
-    g, y = operand(grad, kind), operand(output, kind)
-    r = _by_row("softmax_backward", dim, g, y)
+    r = _by_row("softmax_backward", dim, grad._a, output._a)
     if r is None:
+        kind = compute_type(grad._t)
+        g, y = operand(grad, kind), operand(output, kind)
         with np.errstate(all="ignore"):
             product = g * y
             r = product - y * product.sum(axis=dim if g.ndim else None, keepdims=True)
@@ -87,10 +89,10 @@ def softmax_backward(grad: Any, output: Any, dim: int, input_dtype: Any) -> Any:
 
 
 def log_softmax_backward(grad: Any, output: Any, dim: int, input_dtype: Any) -> Any:
-    kind = compute_type(grad._t)
-    g, y = operand(grad, kind), operand(output, kind)
-    r = _by_row("log_softmax_backward", dim, g, y)
+    r = _by_row("log_softmax_backward", dim, grad._a, output._a)
     if r is None:
+        kind = compute_type(grad._t)
+        g, y = operand(grad, kind), operand(output, kind)
         with np.errstate(all="ignore"):
             r = g - np.exp(y) * g.sum(axis=dim if g.ndim else None, keepdims=True)
     return finished(r, input_dtype)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from mortice.backend import dtypes
+from mortice_cpu.kernels import _native
 from mortice_cpu.kernels._elementwise import (
     FLOAT,
     NUMBERS,
@@ -21,6 +23,8 @@ from mortice_cpu.kernels._elementwise import (
     wrap,
     write_back,
 )
+
+_float32 = np.dtype(np.float32)
 
 
 def lerp(self: Any, end: Any, weight: Any) -> Any:
@@ -137,11 +141,25 @@ def clamp(self: Any, low: Any, high: Any) -> Any:
         raise TypeError("complex")
     kind = compute_type(dtype)
     r = operand(self, kind)
+    if r.size >= _native.LARGE and kind == _float32:
+        found = _clamp_large(r, low, high)
+        if found is not None:
+            return finished(found, dtype)
     if low is not None:
         r = np.maximum(r, operand(low, kind))
     if high is not None:
         r = np.minimum(r, operand(high, kind))
     return finished(r, dtype)
+
+
+def _clamp_large(a: Any, low: Any, high: Any) -> Any:
+    """Between two numbers by one fused pass; None where it does not apply."""
+    if hasattr(low, "_a") or hasattr(high, "_a"):
+        return None
+    bounds = (-math.inf if low is None else low, math.inf if high is None else high)
+    if bounds[0] != bounds[0] or bounds[1] != bounds[1] or bounds[0] > bounds[1]:
+        return None  # nan bounds and crossed ones have rules of their own
+    return _native.apply("hardtanh", a, numbers=bounds)
 
 
 def clamp_min(self: Any, low: Any) -> Any:

@@ -202,11 +202,17 @@ def _limits(t: Any) -> Any:
 
 
 def _replaced(a: Any, info: Any, nan: Any, posinf: Any, neginf: Any) -> Any:
+    r = a.copy()
+    odd = ~np.isfinite(a)
+    if not odd.any():
+        return r
     kind = a.dtype.type
+    high = float(info.max) if posinf is None else posinf
+    low = float(info.min) if neginf is None else neginf
     with np.errstate(all="ignore"):
-        r = np.where(np.isnan(a), kind(0.0 if nan is None else nan), a)
-        r = np.where(np.isposinf(a), kind(float(info.max) if posinf is None else posinf), r)
-        return np.where(np.isneginf(a), kind(float(info.min) if neginf is None else neginf), r)
+        x = a[odd]
+        r[odd] = np.where(np.isnan(x), kind(nan or 0.0), np.where(x > 0, kind(high), kind(low)))
+    return r
 
 
 def angle(self: Any) -> Any:
@@ -314,8 +320,13 @@ _TO_FLOAT: dict[str, Callable[[Any], Any]] = {
     "rad2deg": rad2deg,
 }
 
+#: Those that mortice_llvm has.
+_FUSED = frozenset(_TO_FLOAT) - {
+    "erfinv", "lgamma", "digamma", "i0", "special_i1", "sinc", "deg2rad", "rad2deg",
+}  # fmt: skip
+
 _SAME: dict[str, Callable[[Any], Any]] = {
-    "sign": sgn,
+    "sign": native_or("sign", sgn),
     "sgn": sgn,
     "ceil": _on_floats(np.ceil),
     "floor": _on_floats(np.floor),
@@ -325,7 +336,10 @@ _SAME: dict[str, Callable[[Any], Any]] = {
 }
 
 KERNELS: dict[str, Kernel] = {
-    **{name: unary(function, to_float=True) for name, function in _TO_FLOAT.items()},
+    **{
+        name: unary(function, to_float=True, native=name if name in _FUSED else "")
+        for name, function in _TO_FLOAT.items()
+    },
     **{name: unary(function) for name, function in _SAME.items()},
     "abs": absolute,
     "abs_": absolute_inplace,
