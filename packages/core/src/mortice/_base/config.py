@@ -28,7 +28,7 @@ from . import paths
 from .errors import ConfigError
 from .knobs import KNOBS, Knob, check, unknown
 
-# What pyright sees; the values come from ``_Config.__getattr__``.
+# What pyright sees; the values come from the properties of ``_Config``.
 cache_dir: str | None
 fallback: str
 logs: dict[str, str] | None
@@ -213,7 +213,7 @@ class _Config(ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
-        return get(name)
+        raise unknown(name, "config")
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in KNOBS:
@@ -236,5 +236,13 @@ class _Config(ModuleType):
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *KNOBS})
 
+
+def _reader(name: str) -> property:
+    return property(lambda module: get(name))
+
+
+# Properties rather than __getattr__, for which a module first makes an AttributeError and its text.
+for _name in KNOBS:
+    setattr(_Config, _name, _reader(_name))
 
 sys.modules[__name__].__class__ = _Config
