@@ -172,7 +172,7 @@ class Module(ModuleState, ModuleConvert):
             return table[name]
         if "_parameters" not in values and (name in HOOK_TABLES or name in _TABLES):
             raise _no_init(self, "attribute")
-        raise UnknownName(_unknown_attribute(self, name))
+        raise _NoAttribute(self, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
         values = self.__dict__
@@ -503,18 +503,24 @@ def _no_init(module: Module, kind: str) -> InvalidState | UnknownName:
     )
 
 
-def _unknown_attribute(module: Module, name: str) -> str:
-    message = f"'{type(module).__name__}' object has no attribute '{name}'"
-    if name.startswith("__"):
-        return message
-    known = [*module.__dict__.get("_parameters", ()), *module.__dict__.get("_buffers", ())]
-    known += [*module.__dict__.get("_modules", ()), *module.__dict__]
-    return message + _nearest(name, known)
+class _NoAttribute(UnknownName):
+    """Looks for the nearest name only when it is shown: hasattr() raises it too, and often."""
+
+    def __init__(self, module: Module, name: str) -> None:
+        super().__init__(f"'{type(module).__name__}' object has no attribute '{name}'")
+        self._name = name
+        values = module.__dict__
+        tables = (values.get(table, ()) for table in ("_parameters", "_buffers", "_modules"))
+        self._known = [*(known for table in tables for known in table), *values]
+
+    def __str__(self) -> str:
+        message = super().__str__()
+        return (
+            message if self._name.startswith("__") else message + _nearest(self._name, self._known)
+        )
 
 
 def _nearest(name: str, choices: Any) -> str:
-    # hasattr() on a module builds this message too, so the costly search only looks at names of
-    # similar length.
     near = [choice for choice in choices if abs(len(choice) - len(name)) <= 3]
     if not near:
         return ""
