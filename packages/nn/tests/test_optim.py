@@ -323,6 +323,73 @@ def test_order_of_steps_is_watched() -> None:
         schedule.step()
 
 
+# -- LBFGS and averages ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("search", [None, "strong_wolfe"])
+def test_lbfgs_on_a_quadratic(search) -> None:
+    scale = mortice.tensor([1.0, 10.0, 100.0])
+    p = parameter(1.0, -1.0, 0.5)
+    opt = optim.LBFGS([p], lr=1, line_search_fn=search)
+
+    def closure():
+        opt.zero_grad()
+        loss = (scale * p * p).sum()
+        loss.backward()
+        return loss
+
+    for _ in range(3):
+        opt.step(closure)
+    assert float(closure().item()) < 1e-8
+
+
+def test_lbfgs_finds_rosenbrocks_minimum() -> None:
+    p = parameter(-1.2, 1.0)
+    opt = optim.LBFGS([p], max_iter=100, line_search_fn="strong_wolfe")
+
+    def closure():
+        opt.zero_grad()
+        loss = (1 - p[0]) ** 2 + 100 * (p[1] - p[0] ** 2) ** 2
+        loss.backward()
+        return loss
+
+    opt.step(closure)
+    np.testing.assert_allclose(p.detach().numpy(), [1, 1], atol=1e-3)
+    with pytest.raises(ValueError, match="needs a closure"):
+        opt.step()
+    with pytest.raises(ValueError, match="only 'strong_wolfe' is supported"):
+        optim.LBFGS([p], line_search_fn="wolfe")
+
+
+def test_averaged_model() -> None:
+    net = nn.Linear(1, 1)
+    mean = optim.swa_utils.AveragedModel(net)
+    ema = optim.swa_utils.AveragedModel(net, multi_avg_fn=optim.swa_utils.get_ema_multi_avg_fn(0.5))
+    for value in (1.0, 2.0, 6.0):
+        nn.init.constant_(net.weight, value)
+        mean.update_parameters(net)
+        ema.update_parameters(net)
+    assert mean.module.weight.item() == pytest.approx(3.0)
+    assert ema.module.weight.item() == pytest.approx(3.75)
+    assert mean.n_averaged.item() == 3
+    assert list(mean.state_dict()) == ["n_averaged", "module.weight", "module.bias"]
+
+
+def test_update_bn_and_swalr() -> None:
+    net = nn.Sequential(nn.BatchNorm1d(2, momentum=0.3))
+    data = [mortice.tensor([[1.0, 2.0], [3.0, 6.0]]), mortice.tensor([[5.0, 0.0], [7.0, 0.0]])]
+    net.eval()
+    optim.swa_utils.update_bn(data, net)
+    np.testing.assert_allclose(net[0].running_mean.numpy(), [4.0, 2.0], rtol=1e-6)
+    assert net[0].momentum == 0.3
+    assert not net.training
+
+    def make(opt):
+        return optim.swa_utils.SWALR(opt, 0.1, anneal_epochs=2, anneal_strategy="linear")
+
+    assert rates(make, 4) == pytest.approx([1.0, 0.55, 0.1, 0.1])
+
+
 # -- GradScaler ----------------------------------------------------------------------------------
 
 

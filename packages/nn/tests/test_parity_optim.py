@@ -162,6 +162,45 @@ def test_same_rates(name: str, source: str, optimizer: str) -> None:
         assert again.last_epoch == left.last_epoch if hasattr(left, "last_epoch") else True
 
 
+@pytest.mark.parametrize("search", [None, "strong_wolfe"])
+def test_lbfgs_takes_the_same_steps(search) -> None:
+    ours, theirs, rng = models()
+    x = rng.standard_normal((16, 4)).astype(np.float32)
+    y = rng.standard_normal((16, 3)).astype(np.float32)
+    a = optim.LBFGS(ours.parameters(), max_iter=4, line_search_fn=search)
+    b = torch.optim.LBFGS(theirs.parameters(), max_iter=4, line_search_fn=search)
+
+    def closure(model, optimizer, lib):
+        def compute():
+            optimizer.zero_grad()
+            loss = lib.nn.functional.mse_loss(model(lib.from_numpy(x)), lib.from_numpy(y))
+            loss.backward()
+            return loss
+
+        return compute
+
+    for _ in range(2):
+        left, right = a.step(closure(ours, a, mortice)), b.step(closure(theirs, b, torch))
+        assert left.item() == pytest.approx(right.item(), rel=1e-4)
+        same(ours, theirs, 1e-4)
+    assert set(a.state_dict()["state"][0]) == set(b.state_dict()["state"][0]) - {"al"}
+
+
+@pytest.mark.parametrize("strategy", ["cos", "linear"])
+@pytest.mark.parametrize("epochs", [0, 3])
+def test_swalr(strategy: str, epochs: int) -> None:
+    ours, theirs, _ = models()
+    a, b = optim.SGD(ours.parameters(), lr=0.1), torch.optim.SGD(theirs.parameters(), lr=0.1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        left = optim.swa_utils.SWALR(a, 0.02, epochs, strategy)
+        right = torch.optim.swa_utils.SWALR(b, 0.02, epochs, strategy)
+        for _ in range(6):
+            assert left.get_last_lr() == pytest.approx(right.get_last_lr())
+            left.step()
+            right.step()
+
+
 @pytest.mark.parametrize(
     "options",
     [

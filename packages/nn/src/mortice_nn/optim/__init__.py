@@ -1,13 +1,15 @@
 """Optimizers and learning rate schedules; users import it as ``mortice.optim``."""
 
-from mortice_nn.optim import lr_scheduler
+from mortice_nn.optim import lr_scheduler, swa_utils
 from mortice_nn.optim.adam import Adam, Adamax, AdamW, NAdam, RAdam
 from mortice_nn.optim.adaptive import ASGD, Adadelta, Adagrad, RMSprop, Rprop
+from mortice_nn.optim.lbfgs import LBFGS
 from mortice_nn.optim.optimizer import Optimizer
 from mortice_nn.optim.sgd import SGD
 
 __all__ = [
     "ASGD",
+    "LBFGS",
     "SGD",
     "Adadelta",
     "Adagrad",
@@ -20,4 +22,5 @@ __all__ = [
     "RMSprop",
     "Rprop",
     "lr_scheduler",
+    "swa_utils",
 ]
