@@ -22,5 +22,11 @@ def command(source: str, out: str, check: bool) -> None:
         raise click.ClickException(str(error)) from None
     stale = package.write(files, Path(out), check)
     if check and stale:
-        raise click.ClickException(f"not current: {', '.join(stale)}. Run it again without --check.")
-    click.echo(f"{len(files)} files, {len(stale)} written" if not check else f"{len(files)} files are current")
+        raise click.ClickException(
+            f"not current: {', '.join(stale)}. Run it again without --check."
+        )
+    click.echo(
+        f"{len(files)} files, {len(stale)} written"
+        if not check
+        else f"{len(files)} files are current"
+    )
