@@ -99,7 +99,7 @@ def test_every_command_and_option(root: Path) -> None:
         for parameter in command.params:
             if isinstance(parameter, click.Option):
                 option = parameter.opts[0]
-                assert f"`{option}" in sections[title], f"{name} {option}"
+                assert option in sections[title], f"{name} {option}"
 
 
 def test_the_example_works(plugins: str, tmp_path: Path) -> None:
