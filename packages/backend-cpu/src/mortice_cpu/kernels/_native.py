@@ -10,18 +10,18 @@ import numpy as np
 #: From this many elements a native kernel beats numpy even when it must first be loaded.
 LARGE = 8192
 
-_FOUND: dict[tuple[str, str, str], Callable[..., None] | None] = {}
+_FOUND: dict[tuple[str, str, np.dtype[Any]], Callable[..., None] | None] = {}
 
 
 def pointwise(name: str, dtype: np.dtype[Any]) -> Callable[..., None] | None:
-    return _FOUND.get(("pointwise", name, dtype.name)) or _find("pointwise", name, dtype.name)
+    return _FOUND.get(("pointwise", name, dtype)) or _find("pointwise", name, dtype)
 
 
 def row(name: str, dtype: np.dtype[Any]) -> Callable[..., None] | None:
-    return _FOUND.get(("row", name, dtype.name)) or _find("row", name, dtype.name)
+    return _FOUND.get(("row", name, dtype)) or _find("row", name, dtype)
 
 
-def _find(family: str, name: str, dtype: str) -> Callable[..., None] | None:
+def _find(family: str, name: str, dtype: np.dtype[Any]) -> Callable[..., None] | None:
     key = (family, name, dtype)
     if key in _FOUND:
         return None
@@ -32,7 +32,7 @@ def _find(family: str, name: str, dtype: str) -> Callable[..., None] | None:
         _FOUND[key] = None
         return None
     try:
-        _FOUND[key] = getattr(kernels, family)(name, dtype)
+        _FOUND[key] = getattr(kernels, family)(name, dtype.name)
     except (NotAvailable, OSError):
         _FOUND[key] = None
     return _FOUND[key]
