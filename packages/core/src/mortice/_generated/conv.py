@@ -33,19 +33,79 @@ def convolution(input, weight, bias, stride, padding, dilation, transposed, outp
         raise
 
 _p_convolution.public = convolution
+_t_conv1d = table('conv1d')
 _p_conv1d = Packet("conv1d")
-def conv1d(*args, **kwargs):
-    return call_by_plan(_p_conv1d, args, kwargs)
+def conv1d(input, weight, bias=None, stride=(1,), padding=(0,), dilation=(1,), groups=1, **kwargs):
+    if kwargs:
+        return slow(_p_conv1d, (input, weight, bias, stride, padding, dilation, groups,), (None, (1,), (0,), (1,), 1, ), (), kwargs)
+    try:
+        keys = input._k | weight._k
+        if bias is not None: keys |= bias._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_conv1d[keys]
+        if type(stride) is not tuple: stride = as_ints(stride, 1, False)
+        if type(padding) is not tuple: padding = as_ints(padding, 1, False)
+        if type(dilation) is not tuple: dilation = as_ints(dilation, 1, False)
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_conv1d, (input, weight, bias, stride, padding, dilation, groups,), (None, (1,), (0,), (1,), 1, ), (), kwargs)
+    try:
+        return kernel(input, weight, bias, stride, padding, dilation, groups)
+    except Exception as error:
+        failed('conv1d', error, (input, weight, bias, stride, padding, dilation, groups,))
+        raise
 
 _p_conv1d.public = conv1d
+_t_conv2d = table('conv2d')
 _p_conv2d = Packet("conv2d")
-def conv2d(*args, **kwargs):
-    return call_by_plan(_p_conv2d, args, kwargs)
+def conv2d(input, weight, bias=None, stride=(1, 1), padding=(0, 0), dilation=(1, 1), groups=1, **kwargs):
+    if kwargs:
+        return slow(_p_conv2d, (input, weight, bias, stride, padding, dilation, groups,), (None, (1, 1), (0, 0), (1, 1), 1, ), (), kwargs)
+    try:
+        keys = input._k | weight._k
+        if bias is not None: keys |= bias._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_conv2d[keys]
+        if type(stride) is not tuple: stride = as_ints(stride, 2, False)
+        if type(padding) is not tuple: padding = as_ints(padding, 2, False)
+        if type(dilation) is not tuple: dilation = as_ints(dilation, 2, False)
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_conv2d, (input, weight, bias, stride, padding, dilation, groups,), (None, (1, 1), (0, 0), (1, 1), 1, ), (), kwargs)
+    try:
+        return kernel(input, weight, bias, stride, padding, dilation, groups)
+    except Exception as error:
+        failed('conv2d', error, (input, weight, bias, stride, padding, dilation, groups,))
+        raise
 
 _p_conv2d.public = conv2d
+_t_conv3d = table('conv3d')
 _p_conv3d = Packet("conv3d")
-def conv3d(*args, **kwargs):
-    return call_by_plan(_p_conv3d, args, kwargs)
+def conv3d(input, weight, bias=None, stride=(1, 1, 1), padding=(0, 0, 0), dilation=(1, 1, 1), groups=1, **kwargs):
+    if kwargs:
+        return slow(_p_conv3d, (input, weight, bias, stride, padding, dilation, groups,), (None, (1, 1, 1), (0, 0, 0), (1, 1, 1), 1, ), (), kwargs)
+    try:
+        keys = input._k | weight._k
+        if bias is not None: keys |= bias._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_conv3d[keys]
+        if type(stride) is not tuple: stride = as_ints(stride, 3, False)
+        if type(padding) is not tuple: padding = as_ints(padding, 3, False)
+        if type(dilation) is not tuple: dilation = as_ints(dilation, 3, False)
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_conv3d, (input, weight, bias, stride, padding, dilation, groups,), (None, (1, 1, 1), (0, 0, 0), (1, 1, 1), 1, ), (), kwargs)
+    try:
+        return kernel(input, weight, bias, stride, padding, dilation, groups)
+    except Exception as error:
+        failed('conv3d', error, (input, weight, bias, stride, padding, dilation, groups,))
+        raise
 
 _p_conv3d.public = conv3d
 _t_conv_transpose1d = table('conv_transpose1d')

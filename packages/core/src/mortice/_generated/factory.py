@@ -93,21 +93,20 @@ _m__local_scalar_dense.public = Tensor__local_scalar_dense
 _t_resize_ = table('resize_')
 _m_resize_ = Packet("resize_", True)
 def Tensor_resize_(self, *size, memory_format=None, **kwargs):
-    if len(size) == 1 and type(size[0]) is not int:
-        size = size[0]
-    if kwargs and not size:  # given by name
-        return slow(_m_resize_, (self,), (), (('memory_format', memory_format, None), ), kwargs)
-    if kwargs:
-        return slow(_m_resize_, (self, size,), (), (('memory_format', memory_format, None), ), kwargs)
     try:
         keys = self._k
         if GLOBAL.special:
             keys = adjust(keys)
         kernel = _t_resize_[keys]
-        if type(size) is not tuple: size = as_ints(size, None, False)
-    except (AttributeError, KeyError, TypeError):
+        if type(size[0]) is not int:
+            size = as_ints(size[0] if len(size) == 1 else size, None, False)
+    except (AttributeError, KeyError, TypeError, IndexError):
         kernel = None
-    if kernel is None:
+    if kernel is None or kwargs:
+        if not size:
+            return slow(_m_resize_, (self,), (), (('memory_format', memory_format, None), ), kwargs)
+        if len(size) == 1 and type(size[0]) is not int:
+            size = size[0]
         return slow(_m_resize_, (self, size,), (), (('memory_format', memory_format, None), ), kwargs)
     try:
         return kernel(self, size, memory_format)

@@ -226,21 +226,20 @@ _p_column_stack.public = column_stack
 _t_repeat = table('repeat')
 _m_repeat = Packet("repeat", True)
 def Tensor_repeat(self, *repeats, **kwargs):
-    if len(repeats) == 1 and type(repeats[0]) is not int:
-        repeats = repeats[0]
-    if kwargs and not repeats:  # given by name
-        return slow(_m_repeat, (self,), (), (), kwargs)
-    if kwargs:
-        return slow(_m_repeat, (self, repeats,), (), (), kwargs)
     try:
         keys = self._k
         if GLOBAL.special:
             keys = adjust(keys)
         kernel = _t_repeat[keys]
-        if type(repeats) is not tuple: repeats = as_ints(repeats, None, False)
-    except (AttributeError, KeyError, TypeError):
+        if type(repeats[0]) is not int:
+            repeats = as_ints(repeats[0] if len(repeats) == 1 else repeats, None, False)
+    except (AttributeError, KeyError, TypeError, IndexError):
         kernel = None
-    if kernel is None:
+    if kernel is None or kwargs:
+        if not repeats:
+            return slow(_m_repeat, (self,), (), (), kwargs)
+        if len(repeats) == 1 and type(repeats[0]) is not int:
+            repeats = repeats[0]
         return slow(_m_repeat, (self, repeats,), (), (), kwargs)
     try:
         return kernel(self, repeats)
@@ -273,21 +272,20 @@ def tile(input, dims, **kwargs):
 _p_tile.public = tile
 _m_tile = Packet("tile", True)
 def Tensor_tile(self, *dims, **kwargs):
-    if len(dims) == 1 and type(dims[0]) is not int:
-        dims = dims[0]
-    if kwargs and not dims:  # given by name
-        return slow(_m_tile, (self,), (), (), kwargs)
-    if kwargs:
-        return slow(_m_tile, (self, dims,), (), (), kwargs)
     try:
         keys = self._k
         if GLOBAL.special:
             keys = adjust(keys)
         kernel = _t_tile[keys]
-        if type(dims) is not tuple: dims = as_ints(dims, None, False)
-    except (AttributeError, KeyError, TypeError):
+        if type(dims[0]) is not int:
+            dims = as_ints(dims[0] if len(dims) == 1 else dims, None, False)
+    except (AttributeError, KeyError, TypeError, IndexError):
         kernel = None
-    if kernel is None:
+    if kernel is None or kwargs:
+        if not dims:
+            return slow(_m_tile, (self,), (), (), kwargs)
+        if len(dims) == 1 and type(dims[0]) is not int:
+            dims = dims[0]
         return slow(_m_tile, (self, dims,), (), (), kwargs)
     try:
         return kernel(self, dims)
@@ -330,21 +328,20 @@ def flip(input, dims, **kwargs):
 _p_flip.public = flip
 _m_flip = Packet("flip", True)
 def Tensor_flip(self, *dims, **kwargs):
-    if len(dims) == 1 and type(dims[0]) is not int:
-        dims = dims[0]
-    if kwargs and not dims:  # given by name
-        return slow(_m_flip, (self,), (), (), kwargs)
-    if kwargs:
-        return slow(_m_flip, (self, dims,), (), (), kwargs)
     try:
         keys = self._k
         if GLOBAL.special:
             keys = adjust(keys)
         kernel = _t_flip[keys]
-        if type(dims) is not tuple: dims = as_ints(dims, None, False)
-    except (AttributeError, KeyError, TypeError):
+        if type(dims[0]) is not int:
+            dims = as_ints(dims[0] if len(dims) == 1 else dims, None, False)
+    except (AttributeError, KeyError, TypeError, IndexError):
         kernel = None
-    if kernel is None:
+    if kernel is None or kwargs:
+        if not dims:
+            return slow(_m_flip, (self,), (), (), kwargs)
+        if len(dims) == 1 and type(dims[0]) is not int:
+            dims = dims[0]
         return slow(_m_flip, (self, dims,), (), (), kwargs)
     try:
         return kernel(self, dims)

@@ -7,9 +7,29 @@ from mortice._dispatch.plan import call_by_plan
 from mortice._dispatch.state import GLOBAL, adjust
 from mortice._types.promotion import NUMBERS
 
+_t_view = table('view')
 _m_view = Packet("view", True)
-def Tensor_view(self, *args, **kwargs):
-    return call_by_plan(_m_view, (self, *args), kwargs)
+def Tensor_view(self, *size, **kwargs):
+    try:
+        keys = self._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_view[keys]
+        if type(size[0]) is not int:
+            size = as_ints(size[0] if len(size) == 1 else size, None, False)
+    except (AttributeError, KeyError, TypeError, IndexError):
+        kernel = None
+    if kernel is None or kwargs:
+        if not size:
+            return slow(_m_view, (self,), (), (), kwargs)
+        if len(size) == 1 and type(size[0]) is not int:
+            size = size[0]
+        return slow(_m_view, (self, size,), (), (), kwargs)
+    try:
+        return kernel(self, size)
+    except Exception as error:
+        failed('view', error, (self, size,))
+        raise
 
 _m_view.public = Tensor_view
 _t_transpose_int = table('transpose.int')
@@ -118,21 +138,20 @@ def permute(input, dims, **kwargs):
 _p_permute.public = permute
 _m_permute = Packet("permute", True)
 def Tensor_permute(self, *dims, **kwargs):
-    if len(dims) == 1 and type(dims[0]) is not int:
-        dims = dims[0]
-    if kwargs and not dims:  # given by name
-        return slow(_m_permute, (self,), (), (), kwargs)
-    if kwargs:
-        return slow(_m_permute, (self, dims,), (), (), kwargs)
     try:
         keys = self._k
         if GLOBAL.special:
             keys = adjust(keys)
         kernel = _t_permute[keys]
-        if type(dims) is not tuple: dims = as_ints(dims, None, False)
-    except (AttributeError, KeyError, TypeError):
+        if type(dims[0]) is not int:
+            dims = as_ints(dims[0] if len(dims) == 1 else dims, None, False)
+    except (AttributeError, KeyError, TypeError, IndexError):
         kernel = None
-    if kernel is None:
+    if kernel is None or kwargs:
+        if not dims:
+            return slow(_m_permute, (self,), (), (), kwargs)
+        if len(dims) == 1 and type(dims[0]) is not int:
+            dims = dims[0]
         return slow(_m_permute, (self, dims,), (), (), kwargs)
     try:
         return kernel(self, dims)
@@ -144,21 +163,20 @@ _m_permute.public = Tensor_permute
 _t_expand = table('expand')
 _m_expand = Packet("expand", True)
 def Tensor_expand(self, *size, implicit=False, **kwargs):
-    if len(size) == 1 and type(size[0]) is not int:
-        size = size[0]
-    if kwargs and not size:  # given by name
-        return slow(_m_expand, (self,), (), (('implicit', implicit, False), ), kwargs)
-    if kwargs:
-        return slow(_m_expand, (self, size,), (), (('implicit', implicit, False), ), kwargs)
     try:
         keys = self._k
         if GLOBAL.special:
             keys = adjust(keys)
         kernel = _t_expand[keys]
-        if type(size) is not tuple: size = as_ints(size, None, False)
-    except (AttributeError, KeyError, TypeError):
+        if type(size[0]) is not int:
+            size = as_ints(size[0] if len(size) == 1 else size, None, False)
+    except (AttributeError, KeyError, TypeError, IndexError):
         kernel = None
-    if kernel is None:
+    if kernel is None or kwargs:
+        if not size:
+            return slow(_m_expand, (self,), (), (('implicit', implicit, False), ), kwargs)
+        if len(size) == 1 and type(size[0]) is not int:
+            size = size[0]
         return slow(_m_expand, (self, size,), (), (('implicit', implicit, False), ), kwargs)
     try:
         return kernel(self, size, implicit)
@@ -740,21 +758,20 @@ def reshape(input, shape, **kwargs):
 _p_reshape.public = reshape
 _m_reshape = Packet("reshape", True)
 def Tensor_reshape(self, *shape, **kwargs):
-    if len(shape) == 1 and type(shape[0]) is not int:
-        shape = shape[0]
-    if kwargs and not shape:  # given by name
-        return slow(_m_reshape, (self,), (), (), kwargs)
-    if kwargs:
-        return slow(_m_reshape, (self, shape,), (), (), kwargs)
     try:
         keys = self._k
         if GLOBAL.special:
             keys = adjust(keys)
         kernel = _t_reshape[keys]
-        if type(shape) is not tuple: shape = as_ints(shape, None, False)
-    except (AttributeError, KeyError, TypeError):
+        if type(shape[0]) is not int:
+            shape = as_ints(shape[0] if len(shape) == 1 else shape, None, False)
+    except (AttributeError, KeyError, TypeError, IndexError):
         kernel = None
-    if kernel is None:
+    if kernel is None or kwargs:
+        if not shape:
+            return slow(_m_reshape, (self,), (), (), kwargs)
+        if len(shape) == 1 and type(shape[0]) is not int:
+            shape = shape[0]
         return slow(_m_reshape, (self, shape,), (), (), kwargs)
     try:
         return kernel(self, shape)
@@ -1169,21 +1186,20 @@ def broadcast_to(input, size, **kwargs):
 _p_broadcast_to.public = broadcast_to
 _m_broadcast_to = Packet("broadcast_to", True)
 def Tensor_broadcast_to(self, *size, **kwargs):
-    if len(size) == 1 and type(size[0]) is not int:
-        size = size[0]
-    if kwargs and not size:  # given by name
-        return slow(_m_broadcast_to, (self,), (), (), kwargs)
-    if kwargs:
-        return slow(_m_broadcast_to, (self, size,), (), (), kwargs)
     try:
         keys = self._k
         if GLOBAL.special:
             keys = adjust(keys)
         kernel = _t_broadcast_to[keys]
-        if type(size) is not tuple: size = as_ints(size, None, False)
-    except (AttributeError, KeyError, TypeError):
+        if type(size[0]) is not int:
+            size = as_ints(size[0] if len(size) == 1 else size, None, False)
+    except (AttributeError, KeyError, TypeError, IndexError):
         kernel = None
-    if kernel is None:
+    if kernel is None or kwargs:
+        if not size:
+            return slow(_m_broadcast_to, (self,), (), (), kwargs)
+        if len(size) == 1 and type(size[0]) is not int:
+            size = size[0]
         return slow(_m_broadcast_to, (self, size,), (), (), kwargs)
     try:
         return kernel(self, size)
@@ -1679,9 +1695,26 @@ def unsqueeze_copy(input, dim, *, out=None, **kwargs):
         raise
 
 _p_unsqueeze_copy.public = unsqueeze_copy
+_t_view_copy = table('view_copy')
 _p_view_copy = Packet("view_copy")
-def view_copy(*args, **kwargs):
-    return call_by_plan(_p_view_copy, args, kwargs)
+def view_copy(input, size, *, out=None, **kwargs):
+    if kwargs or out is not None:
+        return slow(_p_view_copy, (input, size,), (), (('out', out, None), ), kwargs)
+    try:
+        keys = input._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_view_copy[keys]
+        if type(size) is not tuple: size = as_ints(size, None, False)
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_view_copy, (input, size,), (), (('out', out, None), ), kwargs)
+    try:
+        return kernel(input, size)
+    except Exception as error:
+        failed('view_copy', error, (input, size,))
+        raise
 
 _p_view_copy.public = view_copy
 _t_view_as_real_copy = table('view_as_real_copy')

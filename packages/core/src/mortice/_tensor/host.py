@@ -60,7 +60,18 @@ def transpose(self: Any, dim0: int, dim1: int) -> Any:
         shapes.wrap_dim(dim0, 0)
         shapes.wrap_dim(dim1, 0)
         return _view(self, a[...])
-    return _view(self, a.swapaxes(dim0, dim1))
+    s = self._s
+    if s is None or s.epoch:
+        return _view(self, a.swapaxes(dim0, dim1))
+    r = _new(Tensor)  # _view in line
+    b = self._b
+    r._a = a.swapaxes(dim0, dim1)
+    r._k = KEY_CPU_VIEW
+    r._t = self._t
+    r._g = None
+    r._s = s
+    r._b = self if b is None else b
+    return r
 
 
 def t(self: Any) -> Any:
@@ -72,6 +83,19 @@ def t(self: Any) -> Any:
 
 def view(self: Any, size: Any) -> Any:
     a = self._a
+    s = self._s
+    if s is not None and not s.epoch:
+        v = a.reshape(size)
+        if v.base is a or a.flags.c_contiguous:  # numpy did not copy
+            r = _new(Tensor)  # _view in line: a call costs 40 ns
+            b = self._b
+            r._a = v
+            r._k = KEY_CPU_VIEW
+            r._t = self._t
+            r._g = None
+            r._s = s
+            r._b = self if b is None else b
+            return r
     if a.flags.c_contiguous:
         return _view(self, a.reshape(size))
     from mortice._ops.view import view as rule

@@ -101,7 +101,7 @@ class PacketSpec:
             if [a.name for a in op.schema.arguments] != names and not self._told_apart(op):
                 return False
             if any(
-                (a.type.is_tensor and not b.type.is_tensor) or a.type.is_list != b.type.is_list
+                (a.type.is_tensor and not b.type.is_tensor) or (a.type.is_list and not b.type.is_list)
                 for a, b in zip(op.schema.arguments, self.primary.schema.arguments)
             ):
                 return False  # the inline path would take one for the other
@@ -269,13 +269,7 @@ def _inline_stub(packet: PacketSpec, method: bool, stub_name: str, slow: str) ->
         lines.append(doc.rstrip("\n"))
     slow_call = _slow_call(packet, op, names, method, has_out, varargs, slow)
     if varargs is not None:
-        name = names[varargs]
-        lines += [
-            f"    if len({name}) == 1 and type({name}[0]) is not int:",
-            f"        {name} = {name}[0]",
-            f"    if kwargs and not {name}:  # given by name",
-            f"        return {slow_call.replace(f', {name},)', ',)', 1)}",
-        ]
+        return "\n".join([*lines, *_varargs_lines(op, names, varargs, slow_call)]) + "\n"
     test = "kwargs" if not has_out else "kwargs or out is not None"
     lines += [f"    if {test}:", f"        return {slow_call}"]
     lines += ["    try:", *_key_lines(op, names)]
@@ -295,6 +289,38 @@ def _inline_stub(packet: PacketSpec, method: bool, stub_name: str, slow: str) ->
         "        raise",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _varargs_lines(op: Declared, names: list[str], varargs: int, slow_call: str) -> list[str]:
+    """The body for ``view(*size)``: separate integers are the common case and tested last.
+
+    A kernel that is handed something else in place of sizes fails, and the slow call sorts it out.
+    """
+    name = names[varargs]
+    without = slow_call.replace(f", {name},)", ",)", 1)
+    passed = ", ".join(names)
+    return [
+        "    try:",
+        *_key_lines(op, names),
+        "        if GLOBAL.special:",
+        "            keys = adjust(keys)",
+        f"        kernel = _t_{op.ident}[keys]",
+        f"        if type({name}[0]) is not int:",
+        f"            {name} = as_ints({name}[0] if len({name}) == 1 else {name}, None, False)",
+        "    except (AttributeError, KeyError, TypeError, IndexError):",
+        "        kernel = None",
+        "    if kernel is None or kwargs:",
+        f"        if not {name}:",
+        f"            return {without}",
+        f"        if len({name}) == 1 and type({name}[0]) is not int:",
+        f"            {name} = {name}[0]",
+        f"        return {slow_call}",
+        "    try:",
+        f"        return kernel({passed})",
+        "    except Exception as error:",
+        f"        failed({op.name!r}, error, ({passed},))",
+        "        raise",
+    ]
 
 
 def _varargs_position(op: Declared, method: bool) -> int | None:
