@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from . import coefficients as k
-from .explog import exp
+from .explog import exp, expm1_between
 from .lanes import Lanes
+
+# 2 / sqrt(pi), rounded to float32.
+ERF_SLOPE = 1.128379225730896
 
 # Beyond this, erfc rounds to 0.
 _LIMIT = {32: 10.1, 64: 27.3}
@@ -29,23 +32,24 @@ def _erfc_positive(v: Lanes, a: str) -> str:
 
 
 def _erf_small(v: Lanes, x: str) -> str:
-    """erf(x) near 0: x + x P(x*x)."""
-    p = v.poly(v.mul(x, x), k.ERF32 if v.dtype.bits == 32 else k.ERF64)
-    return v.fma(p, x, x)
+    """erf(x) near 0."""
+    if v.dtype.bits == 32:
+        return erf(v, x)
+    return v.fma(v.poly(v.mul(x, x), k.ERF64), x, x)
 
 
 def erf(v: Lanes, x: str) -> str:
-    """x + x P(x*x) near 0; beyond, 1 - exp(-a Q(a)) (float32) or 1 - erfc(a) (float64)."""
+    """1 - exp(-a Q(a)) (float32); x + x P(x*x) near 0 and 1 - erfc(a) beyond (float64)."""
     a = v.abs(x)
     if v.dtype.bits == 32:
         b = v.at_most(v.c(4.0), a)
-        large = v.sub(v.c(1.0), exp(v, v.neg(v.mul(b, v.poly(b, k.ERF_LOG32)))))
-        edge = 0.92
-    else:
-        large = v.sub(v.c(1.0), _erfc_positive(v, a))
-        edge = 1.0
-    small = _erf_small(v, a)
-    return v.copysign(v.select(v.cmp("olt", a, v.c(edge)), small, large), x)
+        # The constant term in two parts, for it makes nearly all of the sum near 0.
+        *rest, first = k.ERF_LOG32
+        tail = v.poly(b, [*rest, first - ERF_SLOPE])
+        u = v.fma(b, v.c(ERF_SLOPE), v.mul(b, tail))
+        return v.copysign(expm1_between(v, v.neg(u)), x)
+    large = v.sub(v.c(1.0), _erfc_positive(v, a))
+    return v.copysign(v.select(v.cmp("olt", a, v.c(1.0)), _erf_small(v, a), large), x)
 
 
 def erfc(v: Lanes, x: str) -> str:

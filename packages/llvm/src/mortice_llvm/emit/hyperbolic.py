@@ -5,18 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from . import coefficients as k
-from .explog import LN2, exp, expm1, log, log1p
+from .explog import LN2, exp, expm1, expm1_between, log, log1p
 from .lanes import Lanes
 
 
 def tanh(v: Lanes, x: str) -> str:
-    """A polynomial for |x| < 0.625, else 1 - 2 / (exp(2|x|) + 1)."""
+    """t / (t + 2), t = exp(2|x|) - 1 (float32); a polynomial for |x| < 0.625, else
+    1 - 2 / (t + 2) (float64).
+    """
     size = v.abs(x)
     limit = 10.0 if v.dtype.bits == 32 else 20.0
-    e = exp(v, v.mul(v.at_most(v.c(limit), size), v.c(2.0)))
-    large = v.sub(v.c(1.0), v.div(v.c(2.0), v.add(e, v.c(1.0))))
+    t = expm1_between(v, v.mul(v.at_most(v.c(limit), size), v.c(2.0)))
+    below = v.add(t, v.c(2.0))
+    if v.dtype.bits == 32:
+        return v.copysign(v.div(t, below), x)
+    large = v.sub(v.c(1.0), v.div(v.c(2.0), below))
     z = v.mul(x, x)
-    p = v.poly(z, k.TANH32 if v.dtype.bits == 32 else k.TANH64)
+    p = v.poly(z, k.TANH64)
     small = v.fma(v.mul(p, z), size, size)
     return v.copysign(v.select(v.cmp("olt", size, v.c(0.625)), small, large), x)
 

@@ -259,18 +259,27 @@ class Lanes:
 
         Adding 1.5 * 2**p leaves the integer in the low bits of the sum.
         """
-        magic = 12582912.0 if self.dtype.bits == 32 else 6755399441055744.0
-        sum_ = self.add(x, self.c(magic))
-        ints = self.ints
+        return self._rounded(self.add(x, self.c(self._magic)))
+
+    def round_product(self, x: str, factor: float) -> tuple[str, str]:
+        """As ``round_small`` of x * factor."""
+        return self._rounded(self.fma(x, self.c(factor), self.c(self._magic)))
+
+    @property
+    def _magic(self) -> float:
+        return 12582912.0 if self.dtype.bits == 32 else 6755399441055744.0
+
+    def _rounded(self, sum_: str) -> tuple[str, str]:
         word = 0x4B400000 if self.dtype.bits == 32 else 0x4338000000000000
-        return self.sub(sum_, self.c(magic)), ints.sub(self.bits(sum_), ints.c(word))
+        ints = self.ints
+        return self.sub(sum_, self.c(self._magic)), ints.sub(self.bits(sum_), ints.c(word))
 
     def scale(self, x: str, n: str, ni: str) -> str:
         """x * 2**n for a normal x and integral n (float ``n``, integer ``ni``), right also where
         the result is subnormal or overflows; |n| at most twice the exponent range.
         """
-        if self.target.name == "avx512" and self.width * self.dtype.bits >= 512:
-            return self._scalef(x, n)
+        if self.has_float_parts:
+            return self._by_parts("scalef", [x, n], "zeroinitializer")
         ints = self.ints
         bias, shift = (127, 23) if self.dtype.bits == 32 else (1023, 52)
         half = ints.op("ashr", ni, ints.c(1))
@@ -308,17 +317,29 @@ class Lanes:
             size *= 2
         return parts[0]
 
-    def _scalef(self, x: str, n: str) -> str:
-        """AVX-512's scaling instruction on register-sized parts (the cutting is free)."""
+    @property
+    def has_float_parts(self) -> bool:
+        """True where instructions scale by powers of two and split floats (AVX-512)."""
+        return self.target.name == "avx512" and self.width * self.dtype.bits >= 512
+
+    def exponent(self, x: str) -> str:
+        """floor(log2 |x|) as a float; -inf for 0 (with ``has_float_parts``)."""
+        return self._by_parts("getexp", [x], "zeroinitializer")
+
+    def mantissa(self, x: str) -> str:
+        """x / 2**exponent in [1, 2); NaN for negative x, 1 for 0 and infinity."""
+        return self._by_parts("getmant", [x], "zeroinitializer", "i32 8")
+
+    def _by_parts(self, name: str, args: list[str], other: str, number: str = "") -> str:
+        """An AVX-512 instruction on register-sized parts (the cutting is free)."""
         size, tag = (16, "ps") if self.dtype.bits == 32 else (8, "pd")
         part = f"<{size} x {self.dtype.register}>"
-        name = f"@llvm.x86.avx512.mask.scalef.{tag}.512"
-        self.text.declare(f"declare {part} {name}({part}, {part}, {part}, i{size}, i32)")
-        done = [
-            self.text.value(
-                f"call {part} {name}({part} {a}, {part} {b}, {part} zeroinitializer, "
-                f"i{size} -1, i32 4)"
-            )
-            for a, b in zip(self.pieces(x, size), self.pieces(n, size), strict=True)
-        ]
+        fn = f"@llvm.x86.avx512.mask.{name}.{tag}.512"
+        kinds = [part] * len(args) + ["i32"] * bool(number) + [part, f"i{size}", "i32"]
+        self.text.declare(f"declare {part} {fn}({', '.join(kinds)})")
+        tail = [number] * bool(number) + [f"{part} {other}", f"i{size} -1", "i32 4"]
+        done: list[str] = []
+        for pieces in zip(*(self.pieces(a, size) for a in args), strict=True):
+            given = ", ".join([f"{part} {p}" for p in pieces] + tail)
+            done.append(self.text.value(f"call {part} {fn}({given})"))
         return self.joined(done)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from . import coefficients as k
-from .explog import LN2, LOG2E, exp2, exp_poly, log2, log_parts
+from .explog import LN2, LOG2E, exp2, exp_poly, log, log_parts
 from .lanes import Lanes
 
 
@@ -26,7 +26,8 @@ def _parity(v: Lanes, y: str) -> tuple[str, str]:
 def _power32(v: Lanes, size: str, y: str) -> str:
     """size**y for size >= 0: the logarithm and the product in float64."""
     wide = v.like("f64")
-    product = wide.mul(v.convert("fpext", y, wide), log2(wide, v.convert("fpext", size, wide)))
+    logarithm = wide.mul(log(wide, v.convert("fpext", size, wide)), wide.c(LOG2E))
+    product = wide.mul(v.convert("fpext", y, wide), logarithm)
     product = wide.at_most(wide.c(200.0), wide.at_least(wide.c(-200.0), product))
     return wide.convert("fptrunc", exp2(wide, product), v)
 

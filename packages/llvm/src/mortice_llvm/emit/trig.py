@@ -17,7 +17,7 @@ from .reduction import LIMIT, reduce_large
 
 def _reduce(v: Lanes, x: str) -> tuple[str, str, str]:
     """(r, tail, n as integer) with x = n pi/2 + r + tail, |r| at most about pi/4."""
-    n, ni = v.round_small(v.mul(x, v.c(2.0 / math.pi)))
+    n, ni = v.round_product(x, 2.0 / math.pi)
     parts = k.HALF_PI[v.dtype.bits]
     r = x
     for part in parts[:-2]:
