@@ -311,3 +311,28 @@ def test_writes_are_counted():
     x[0] = 1.0
     x[T([1])] = 2.0
     assert x._version == before + 2
+
+
+def _write_parts(x):
+    y = x * 1
+    y.real[0] *= 3
+    y.imag.add_(y.real)
+    pairs = mortice.view_as_real(y)
+    pairs[..., 1] = pairs[..., 0] * 2
+    return mortice.view_as_real(y * y)
+
+
+def _write_pairs(x):
+    y = x * 1
+    z = mortice.view_as_complex(y)
+    z[1:].mul_(2j)
+    return y * y + mortice.view_as_real(z)
+
+
+def test_gradients_through_writes_to_views_of_another_dtype():
+    a = numbers(3, 2, 2)
+    assert gradcheck(
+        _write_parts, (mortice.from_numpy(a[..., 0] + 1j * a[..., 1]).requires_grad_(),)
+    )
+    assert gradcheck(_write_pairs, (mortice.from_numpy(a).requires_grad_(),))
+    assert not (leaf().view(mortice.int64)).requires_grad

@@ -31,6 +31,7 @@ from mortice._tensor import queries as _queries
 from mortice._tensor import runtime as _runtime
 from mortice._tensor import subclass as _subclass
 from mortice._tensor.construct import as_tensor, asarray, from_numpy, tensor
+from mortice._tensor.storage import Storage as UntypedStorage
 from mortice._tensor.tensor import Tensor
 from mortice._tensor.tensor import attach as _attach
 from mortice._types import device as _device
@@ -86,6 +87,14 @@ _LAZY = {
     "load": "mortice.serialization",
     "list_backends": "mortice._plugins.report",
     "Generator": "mortice._tensor.generator",
+    **dict.fromkeys(
+        (
+            "FloatTensor", "DoubleTensor", "HalfTensor", "BFloat16Tensor", "LongTensor", "IntTensor",
+            "ShortTensor", "CharTensor", "ByteTensor", "BoolTensor",
+        ),
+        "mortice._ops.legacy_types",
+    ),
+    "TypedStorage": "mortice._tensor.typed_storage",
     "from_dlpack": "mortice._tensor.dlpack",
     "to_dlpack": "mortice._tensor.dlpack",
     "manual_seed": "mortice.random",

@@ -73,9 +73,9 @@ def rebase(t: Any, node: Node) -> None:
     copied = Node()
     copied.info = _COPY_SLICES
     copied.edges = (base._g, *node.edges)
-    start = base.storage_offset()
     layout = None if base.is_contiguous() else (tuple(base._a.shape), base.stride())
-    copied.saved = (node, t._a.shape, t.stride(), t.storage_offset() - start, layout)
+    kind = None if t._t is base._t else t._t
+    copied.saved = (node, t._a.shape, t.stride(), offset_in(t, base), layout, kind)
     copied.meta = (base._a.shape, base._t)
     copied.extra = None
     base._g = copied
@@ -97,6 +97,26 @@ def _views_may_be_stale() -> None:
         clear_tables()
 
 
+def offset_in(view: Any, base: Any) -> int:
+    """Where a view starts in its base, in elements of the view's dtype."""
+    start = base.storage_offset() * base._t.itemsize // view._t.itemsize
+    return view.storage_offset() - start
+
+
+def seen_as(grad: Any, dtype: Any) -> Any:
+    """A gradient's memory in the dtype of a view: complex numbers as pairs, or pairs as complex."""
+    if dtype is None:
+        return grad
+    from mortice._dispatch.operator import get
+
+    if grad._t.is_complex:
+        return get("view_as_real")(grad)
+    from mortice._types.shapes import storage_extent
+
+    pairs = storage_extent(grad._a.shape, grad.stride(), grad.storage_offset()) // 2
+    return get("view_as_complex")(grad.as_strided((pairs, 2), (2, 1), 0))
+
+
 def _copy_slices_backward(node: Node, grads: Any) -> Any:
     """The base's gradient: outside the written region it goes straight on, inside through the write.
 
@@ -107,14 +127,14 @@ def _copy_slices_backward(node: Node, grads: Any) -> Any:
         from mortice._autograd.node import freed
 
         raise freed()
-    inner, shape, stride, offset, layout = node.saved
+    inner, shape, stride, offset, layout, kind = node.saved
     grad = grads[0].contiguous() if layout is None else _laid_out(grads[0], *layout)
-    region = grad.as_strided(shape, stride, offset)
+    region = seen_as(grad, kind).as_strided(shape, stride, offset)
     through = inner.info.backward(inner, [region.clone()])
     if node.edges[0] is None:
         return (None, *through)
     rest = grad.clone() if layout is None else _laid_out(grad, *layout)
-    rest.as_strided(shape, stride, offset).zero_()
+    seen_as(rest, kind).as_strided(shape, stride, offset).zero_()
     return (rest, *through)
 
 

@@ -33,8 +33,11 @@ def regenerate(t: Any, base: Any, epoch: int) -> None:
     node = Node()
     node.info = _AS_STRIDED
     node.edges = (base._g,)
-    offset = t.storage_offset() - base.storage_offset()
-    node.saved = (t._a.shape, t.stride(), offset, tuple(base._a.shape), base.stride())
+    from mortice._autograd.inplace import offset_in
+
+    geometry = (t._a.shape, t.stride(), offset_in(t, base))
+    kind = None if t._t is base._t else base._t
+    node.saved = (*geometry, tuple(base._a.shape), base.stride(), kind)
     node.meta = (t._a.shape, t._t)
     node.extra = None
     t._g = node
@@ -48,9 +51,15 @@ def _as_strided_backward(node: Node, grads: Any) -> Any:
 
     if node.saved is None:
         raise freed()
-    shape, stride, offset, base_shape, base_stride = node.saved
+    shape, stride, offset, base_shape, base_stride, kind = node.saved
     extent = storage_extent(base_shape, base_stride, 0)
-    memory = as_strided_grad(grads[0], (extent,), shape, stride, offset)
+    if kind is not None:
+        from mortice._autograd.inplace import seen_as
+
+        places = extent * 2 if kind.is_complex else extent // 2
+        memory = seen_as(as_strided_grad(grads[0], (places,), shape, stride, offset), kind)
+    else:
+        memory = as_strided_grad(grads[0], (extent,), shape, stride, offset)
     return (memory.as_strided(base_shape, base_stride, 0),)
 
 

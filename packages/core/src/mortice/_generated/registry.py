@@ -1286,7 +1286,7 @@ ROWS = {
     'unbind.int': {'schema': 'aten::unbind.int(Tensor(a -> *) self, int dim=0) -> Tensor(a)[]', 'family': 'view', 'kind': 'view', 'shape': 'unbind', 'derivative': 'unbind_int'},
     'alias': {'schema': 'aten::alias(Tensor(a) self) -> Tensor(a)', 'family': 'view', 'kind': 'view', 'shape': 'alias', 'derivative': 'alias', 'tags': ('core',)},
     'detach': {'schema': 'aten::detach(Tensor(a) self) -> Tensor(a)', 'family': 'view', 'kind': 'view', 'shape': 'alias', 'derivative': 'none'},
-    'view.dtype': {'schema': 'aten::view.dtype(Tensor(a) self, ScalarType dtype) -> Tensor(a)', 'family': 'view', 'kind': 'view', 'shape': 'view_dtype', 'derivative': 'view_dtype'},
+    'view.dtype': {'schema': 'aten::view.dtype(Tensor(a) self, ScalarType dtype) -> Tensor(a)', 'family': 'view', 'kind': 'view', 'shape': 'view_dtype', 'derivative': 'none'},
     '_reshape_alias': {'schema': 'aten::_reshape_alias(Tensor(a) self, SymInt[] size, SymInt[] stride) -> Tensor(a)', 'family': 'view', 'kind': 'view', 'shape': 'reshape_alias', 'derivative': '_reshape_alias'},
     '_unsafe_view': {'schema': 'aten::_unsafe_view(Tensor self, SymInt[] size) -> Tensor', 'family': 'view', 'kind': 'view', 'shape': 'view', 'derivative': '_unsafe_view'},
     'split.Tensor': {'schema': 'aten::split.Tensor(Tensor(a -> *) self, SymInt split_size, int dim=0) -> Tensor(a)[]', 'family': 'view', 'kind': 'view', 'shape': 'split', 'derivative': 'split_Tensor'},

@@ -409,30 +409,6 @@ def alias(next, op):
         return result
     return autograd
 
-def _backward_of_view_dtype(node, grads):
-    self_dtype, = unpack(node)
-    edges = node.edges
-    grad = grads[0]
-    return (grad.view(self_dtype),)
-
-def view_dtype(next, op):
-    info = Info("ViewBackward0", _backward_of_view_dtype, op)
-    def autograd(self, dtype):
-        result = next(self, dtype)
-        if not result._t.differentiable:
-            return result
-        edges = (self._g,)
-        node = _new(Node)
-        node.info = info
-        node.edges = edges
-        node.saved = (self._t,)
-        node.meta = (result._a.shape, result._t)
-        node.extra = None if not GLOBAL.recording else notes()
-        result._g = node
-        result._k |= AUTOGRAD
-        return result
-    return autograd
-
 def _backward_of__reshape_alias(node, grads):
     self_shape, = unpack(node)
     edges = node.edges

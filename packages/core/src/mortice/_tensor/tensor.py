@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mortice._base.errors import InvalidState, ShapeError
+from mortice._base.errors import InvalidState, InvalidValue, ShapeError
 from mortice._dispatch import keys as K
 from mortice._types import layout as layouts
 from mortice._types import shapes
@@ -325,13 +325,13 @@ class Tensor(Methods):
         return bool(self._only_element("Boolean value of Tensor"))
 
     def __int__(self) -> int:
-        return int(self._only_element("int() of a tensor"))
+        return int(self._number())
 
     def __float__(self) -> float:
-        return float(self._only_element("float() of a tensor"))
+        return float(self._number())
 
     def __complex__(self) -> complex:
-        return complex(self._only_element("complex() of a tensor"))
+        return complex(self._number())
 
     def __index__(self) -> int:
         if self._t.differentiable or self.numel() != 1:
@@ -340,6 +340,14 @@ class Tensor(Methods):
                 f"{self._t!r} of shape {tuple(self.shape)}."
             )
         return int(self.item())
+
+    def _number(self) -> Any:
+        if self.numel() != 1:
+            raise InvalidValue(
+                "only one element tensors can be converted to Python scalars, not one of shape "
+                f"{tuple(self.shape)}. Use .tolist(), or reduce it to one element."
+            )
+        return self.item()
 
     def _only_element(self, what: str) -> Any:
         if self.numel() != 1:
