@@ -150,3 +150,18 @@ def test_several_outputs_into_out() -> None:
     m.max(m.tensor([[1.0, 3.0]]), 1, out=(values, indices))
     assert values.tolist() == [3.0]
     assert indices.tolist() == [1]
+
+
+@pytest.mark.parametrize(
+    "row", [[2.0, 0.0, 3.0, 4.0], [0.0, 0.0, 3.0, 4.0], [1.0, 2.0, 0.0, 0.0], [1.0, 2.0, 3.0, 4.0]]
+)
+@pytest.mark.parametrize("name", ["prod", "cumprod"])
+def test_first_gradients_agree_with_those_that_differentiate_again(
+    row: list[float], name: str
+) -> None:
+    x = m.tensor(row, requires_grad=True)
+    y = getattr(x, name)(0)
+    weights = m.arange(1.0, y.numel() + 1).reshape(y.shape)
+    (once,) = m.autograd.grad(y, x, weights, retain_graph=True)
+    (again,) = m.autograd.grad(y, x, weights, create_graph=True)
+    assert once.tolist() == again.tolist()

@@ -284,18 +284,27 @@ def cumsum_grad(grad: Any, dim: int) -> Any:
 
 
 def cumprod_grad(grad: Any, self: Any, result: Any, dim: int, dtype: Any) -> Any:
-    """Sum over k >= i of grad_k * result_k / self_i; exact where zeros occur.
-
-    With zeros the division fails; then each input's derivative is taken from the scan that leaves
-    it out, n scans of length n.
-    """
+    """Sum over k >= i of grad_k * result_k / self_i, exact where zeros occur."""
     if not self._a.shape or self.numel() == 0:
         return grad
     self = self.to(result._t)
     from mortice._dispatch.state import THREAD
 
-    if not THREAD.grad_enabled and not bool((self == 0).any()):
-        return _reversed_cumsum(grad * conj(result), dim) / conj(self)
+    if THREAD.grad_enabled:
+        return _cumprod_grad_by_scans(grad, self, dim)
+    # Before the first zero the quotient holds, since later results are 0. At it, the product goes
+    # on as if it were 1. Behind it, every product holds the zero.
+    zero = self == 0
+    count = zero.cumsum(dim)
+    first = zero.logical_and(count == 1)
+    before = _reversed_cumsum(grad * conj(result), dim) / conj(self.masked_fill(zero, 1))
+    beyond = self.masked_fill(first, 1).cumprod(dim)
+    at = _reversed_cumsum(grad * conj(beyond), dim)
+    return call("where.self", count == 0, before, call("where.self", first, at, 0))
+
+
+def _cumprod_grad_by_scans(grad: Any, self: Any, dim: int) -> Any:
+    """Differentiable again: each input's derivative from the scan that leaves it out."""
     d = wrap_dim(dim, self.ndim)
     n = self._a.shape[d]
     slopes: list[Any] = []

@@ -414,15 +414,24 @@ def prod_all_grad(grad: Any, self: Any, result: Any) -> Any:
 
 
 def prod_grad(grad: Any, self: Any, result: Any, dim: int, keepdim: bool) -> Any:
-    """grad times the product of all other elements: result / self, or by scans where 0 occurs."""
+    """grad times the product of all other elements.
+
+    That is result / self where no element is 0, the product of the others at a lone 0, and 0 beside
+    one. Where it is to be differentiated again, products before and after each element are formed
+    by scans instead, which are right for zeros, too.
+    """
     if self.ndim == 0:
         return grad
     if not keepdim:
         grad, result = grad.unsqueeze(dim), result.unsqueeze(dim)
     from mortice._dispatch.state import THREAD
 
-    if not THREAD.grad_enabled and not bool((self == 0).any()):
-        return grad * conj(result / self)
+    if not THREAD.grad_enabled:
+        zero = self == 0
+        zeros_in_row = zero.sum(dim, True)
+        others = self.masked_fill(zero, 1)
+        at_zero = call("where.self", zero.logical_and(zeros_in_row == 1), others.prod(dim, True), 0)
+        return grad * conj(call("where.self", zeros_in_row == 0, result / others, at_zero))
     n = self._a.shape[wrap_dim(dim, self.ndim)]
     if n == 0:
         return grad.expand(self._a.shape)
@@ -430,10 +439,8 @@ def prod_grad(grad: Any, self: Any, result: Any, dim: int, keepdim: bool) -> Any
     edge[wrap_dim(dim, self.ndim)] = 1
     one = call("full", tuple(edge), 1, self._t, None, self.device, None)
     before = call("cat", (one, self.narrow(dim, 0, n - 1)), dim).cumprod(dim)
-    after = (
-        call("cat", (one, self.narrow(dim, 1, n - 1).flip((dim,))), dim).cumprod(dim).flip((dim,))
-    )
-    return grad * conj(before * after)
+    after = call("cat", (one, self.narrow(dim, 1, n - 1).flip((dim,))), dim)
+    return grad * conj(before * after.cumprod(dim).flip((dim,)))
 
 
 def var_grad(grad: Any, self: Any, dim: Any, correction: Any, keepdim: bool) -> Any:
