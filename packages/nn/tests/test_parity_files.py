@@ -81,3 +81,22 @@ def test_parameters_survive_a_file(tmp_path) -> None:
     again = mortice.load(tmp_path / "p.pt")
     assert isinstance(again["w"], nn.Parameter)
     assert again["w"].requires_grad
+
+
+def test_weight_norm_checkpoints_fit(tmp_path) -> None:
+    ours = nn.utils.parametrizations.weight_norm(nn.Conv1d(2, 3, 2))
+    theirs = torch.nn.utils.parametrizations.weight_norm(torch.nn.Conv1d(2, 3, 2))
+    assert list(ours.state_dict()) == list(theirs.state_dict())
+    torch.save(theirs.state_dict(), tmp_path / "w.pt")
+    ours.load_state_dict(mortice.load(tmp_path / "w.pt"))
+    x = np.random.default_rng(0).standard_normal((1, 2, 5)).astype(np.float32)
+    same(ours, theirs, x)
+
+
+def test_spectral_norm_checkpoints_fit(tmp_path) -> None:
+    ours = nn.utils.parametrizations.spectral_norm(nn.Linear(3, 2)).eval()
+    theirs = torch.nn.utils.parametrizations.spectral_norm(torch.nn.Linear(3, 2)).eval()
+    assert list(ours.state_dict()) == list(theirs.state_dict())
+    torch.save(theirs.state_dict(), tmp_path / "s.pt")
+    ours.load_state_dict(mortice.load(tmp_path / "s.pt"))
+    same(ours, theirs, np.random.default_rng(0).standard_normal((4, 3)).astype(np.float32))

@@ -30,7 +30,7 @@ FUNCTIONS = sorted(
     if inspect.isfunction(getattr(torch.nn.functional, name, None)) and name not in BOOLEAN_DISPATCH
 )
 INITS = sorted(name for name in dir(nn.init) if name.endswith("_") and not name.startswith("_"))
-UTILS = [name for name in nn.utils.__all__ if name != "rnn"]
+UTILS = [name for name in nn.utils.__all__ if callable(getattr(nn.utils, name))]
 
 
 def arguments(function: object) -> list[tuple[str, object]]:

@@ -125,7 +125,9 @@ def max_pool1d_with_indices(
     return_indices: bool = True,
 ) -> Any:
     """As ``max_pool1d`` with ``return_indices``: maxima of (N, C, L) and where they were."""
-    return _max_pool("max_pool1d", 1, input, kernel_size, stride, padding, dilation, ceil_mode, True)
+    return _max_pool(
+        "max_pool1d", 1, input, kernel_size, stride, padding, dilation, ceil_mode, True
+    )
 
 
 def max_pool2d_with_indices(
@@ -138,7 +140,9 @@ def max_pool2d_with_indices(
     return_indices: bool = True,
 ) -> Any:
     """As ``max_pool2d`` with ``return_indices``: maxima of (N, C, H, W) and where they were."""
-    return _max_pool("max_pool2d", 2, input, kernel_size, stride, padding, dilation, ceil_mode, True)
+    return _max_pool(
+        "max_pool2d", 2, input, kernel_size, stride, padding, dilation, ceil_mode, True
+    )
 
 
 def max_pool3d_with_indices(
@@ -151,7 +155,9 @@ def max_pool3d_with_indices(
     return_indices: bool = True,
 ) -> Any:
     """As ``max_pool3d`` with ``return_indices``: maxima of (N, C, D, H, W) and where they were."""
-    return _max_pool("max_pool3d", 3, input, kernel_size, stride, padding, dilation, ceil_mode, True)
+    return _max_pool(
+        "max_pool3d", 3, input, kernel_size, stride, padding, dilation, ceil_mode, True
+    )
 
 
 def avg_pool1d(
