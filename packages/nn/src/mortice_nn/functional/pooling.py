@@ -122,9 +122,9 @@ def max_pool1d_with_indices(
     padding: Size = 0,
     dilation: Size = 1,
     ceil_mode: bool = False,
-    return_indices: bool = True,
+    return_indices: bool = False,
 ) -> Any:
-    """As ``max_pool1d`` with ``return_indices``: maxima of (N, C, L) and where they were."""
+    """Maxima of (N, C, L) and where they were, whatever ``return_indices`` says."""
     return _max_pool(
         "max_pool1d", 1, input, kernel_size, stride, padding, dilation, ceil_mode, True
     )
@@ -137,9 +137,9 @@ def max_pool2d_with_indices(
     padding: Size = 0,
     dilation: Size = 1,
     ceil_mode: bool = False,
-    return_indices: bool = True,
+    return_indices: bool = False,
 ) -> Any:
-    """As ``max_pool2d`` with ``return_indices``: maxima of (N, C, H, W) and where they were."""
+    """Maxima of (N, C, H, W) and where they were, whatever ``return_indices`` says."""
     return _max_pool(
         "max_pool2d", 2, input, kernel_size, stride, padding, dilation, ceil_mode, True
     )
@@ -152,9 +152,9 @@ def max_pool3d_with_indices(
     padding: Size = 0,
     dilation: Size = 1,
     ceil_mode: bool = False,
-    return_indices: bool = True,
+    return_indices: bool = False,
 ) -> Any:
-    """As ``max_pool3d`` with ``return_indices``: maxima of (N, C, D, H, W) and where they were."""
+    """Maxima of (N, C, D, H, W) and where they were, whatever ``return_indices`` says."""
     return _max_pool(
         "max_pool3d", 3, input, kernel_size, stride, padding, dilation, ceil_mode, True
     )
