@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from mortice_cpu.kernels._elementwise import silence
+
 
 def by_element(function: Callable[[float], float]) -> Callable[[Any], Any]:
     """An array function from a function of Python floats."""
@@ -137,7 +139,8 @@ def _polynomial(coefficients: tuple[float, ...], x: Any) -> Any:
 
 def bessel_i0(a: Any) -> Any:
     """numpy's i0 (Chebyshev series), even in its argument."""
-    return np.i0(np.abs(np.asarray(a, np.float64))).reshape(a.shape).astype(a.dtype)
+    with np.errstate(all="ignore"):  # np.i0 is Python code of numpy's
+        return np.i0(np.abs(np.asarray(a, np.float64))).reshape(a.shape).astype(a.dtype)
 
 
 def bessel_i1(a: Any) -> Any:
@@ -229,3 +232,6 @@ def ndtri(a: Any) -> Any:
         return {0.0: -math.inf, 1.0: math.inf}.get(p, math.nan)
 
     return by_element(one)(a)
+
+
+silence(globals())

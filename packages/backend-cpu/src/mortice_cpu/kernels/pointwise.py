@@ -271,6 +271,8 @@ def _logaddexp(a: Any, b: Any) -> Any:
 
 
 def _xlogy(a: Any, b: Any) -> Any:
+    if a.dtype.kind == "c":
+        raise TypeError("complex")
     r = np.where(a == 0, a.dtype.type(0), a * np.log(b))
     return np.where(np.isnan(b), b, r)
 

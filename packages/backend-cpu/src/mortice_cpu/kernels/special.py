@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -32,18 +33,31 @@ def frexp(self: Any) -> Any:
 
 
 def _xlog1py(a: Any, b: Any) -> Any:
+    if a.dtype.kind == "c":
+        raise TypeError("complex")
     r = np.where(a == 0, a.dtype.type(0), a * np.log1p(b))
     return np.where(np.isnan(b), b, r)
 
 
 def _zeta(a: Any, b: Any) -> Any:
+    if a.dtype.kind == "c":
+        raise TypeError("complex")
     return _special.zeta(a, b).astype(a.dtype)
+
+
+def _real(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def checked(a: Any) -> Any:
+        if a.dtype.kind == "c":
+            raise TypeError("complex")  # the shape rule words it
+        return function(a)
+
+    return checked
 
 
 _UNARY = ("entr", "erfcx", "i0e", "i1e", "ndtr", "ndtri", "log_ndtr")
 
 KERNELS: dict[str, Kernel] = {
-    **{f"special_{name}": unary(getattr(_special, name), to_float=True) for name in _UNARY},
+    **{f"special_{name}": unary(_real(getattr(_special, name)), to_float=True) for name in _UNARY},
     "special_xlog1py": binary(_xlog1py, to_float=True),
     "special_zeta": binary(_zeta, to_float=True),
     "frexp.Tensor": frexp,

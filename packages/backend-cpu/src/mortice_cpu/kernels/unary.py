@@ -152,12 +152,16 @@ def round_decimals(self: Any, decimals: int) -> Any:
 
 
 def polygamma(n: int, self: Any) -> Any:
+    if self._t.is_complex or n < 0:
+        raise TypeError("complex")
     dtype = float_dtype(self._t)
     with np.errstate(all="ignore"):
         return finished(_special.polygamma(n, operand(self, compute_type(dtype))), dtype)
 
 
 def logit(self: Any, eps: float | None) -> Any:
+    if self._t.is_complex:
+        raise TypeError("complex")
     dtype = float_dtype(self._t)
     a = operand(self, compute_type(dtype))
     with np.errstate(all="ignore"):
@@ -325,6 +329,22 @@ _FUSED = frozenset(_TO_FLOAT) - {
     "erfinv", "lgamma", "digamma", "i0", "special_i1", "sinc", "deg2rad", "rad2deg",
 }  # fmt: skip
 
+_REAL_ONLY = frozenset(
+    (
+        "erf", "erfc", "erfinv", "lgamma", "digamma", "i0", "special_i1", "deg2rad", "rad2deg",
+    )
+)  # fmt: skip
+
+
+def _real_only(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def checked(a: Any) -> Any:
+        if a.dtype.kind == "c":
+            raise TypeError("complex")  # the shape rule words it
+        return function(a)
+
+    return checked
+
+
 _SAME: dict[str, Callable[[Any], Any]] = {
     "sign": native_or("sign", sgn),
     "sgn": sgn,
@@ -337,7 +357,11 @@ _SAME: dict[str, Callable[[Any], Any]] = {
 
 KERNELS: dict[str, Kernel] = {
     **{
-        name: unary(function, to_float=True, native=name if name in _FUSED else "")
+        name: unary(
+            _real_only(function) if name in _REAL_ONLY else function,
+            to_float=True,
+            native=name if name in _FUSED else "",
+        )
         for name, function in _TO_FLOAT.items()
     },
     **{name: unary(function) for name, function in _SAME.items()},

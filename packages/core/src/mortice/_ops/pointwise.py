@@ -38,6 +38,14 @@ def binary_real(self: Any, other: Any) -> Any:
     return shape, dtype
 
 
+def binary_float_real(self: Any, other: Any) -> Any:
+    """As ``binary_float``; complex numbers are refused."""
+    shape, dtype = binary_float(self, other)
+    if dtype.is_complex:
+        raise DTypeError(f"not implemented for {dtype!r}: both operands must be real.")
+    return shape, dtype
+
+
 def binary_integer(self: Any, other: Any) -> Any:
     shape, dtype = binary(self, other)
     if dtype.differentiable or dtype is dtypes.bool_:
@@ -88,7 +96,7 @@ def check_alpha(dtype: Any, alpha: Any) -> None:
 
 def div_mode(self: Any, other: Any, rounding_mode: str | None) -> Any:
     check_rounding(rounding_mode)
-    return binary(self, other) if rounding_mode else binary_float(self, other)
+    return binary_real(self, other) if rounding_mode else binary_float(self, other)
 
 
 def check_rounding(mode: str | None) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 from mortice._base.errors import DTypeError, ShapeError
 from mortice._ops.formulas import call
-from mortice._ops.pointwise import binary_float, tensor_like
-from mortice._ops.unary import TWO_OVER_SQRT_PI, unary_float
+from mortice._ops.pointwise import binary_float_real, tensor_like
+from mortice._ops.unary import TWO_OVER_SQRT_PI, unary_float_real
 from mortice._types import dtypes
 from mortice._types.promotion import NUMBERS
 
@@ -80,7 +80,7 @@ def xlog1py_grad(grad: Any, self: Any, other: Any) -> Any:
 
 
 __all__ = [
-    "TWO_OVER_SQRT_PI", "binary_float", "entr_slope", "frexp", "i1e_slope", "log_ndtr_slope",
-    "mvlgamma", "normal_density", "scaled_i1", "unary_float", "xlog1py_grad", "xlog1py_numbers",
+    "TWO_OVER_SQRT_PI", "binary_float_real", "entr_slope", "frexp", "i1e_slope", "log_ndtr_slope",
+    "mvlgamma", "normal_density", "scaled_i1", "unary_float_real", "xlog1py_grad", "xlog1py_numbers",
     "zeta", "zeta_numbers",
 ]  # fmt: skip

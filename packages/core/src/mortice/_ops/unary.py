@@ -40,6 +40,15 @@ def unary_real(self: Any, *rest: Any) -> Any:
     return unary(self)
 
 
+def unary_float_real(self: Any, *rest: Any) -> Any:
+    """As ``unary_float``; complex numbers are refused."""
+    if self._t.is_complex:
+        raise DTypeError(
+            f"not implemented for {self._t!r}: this function is defined for real tensors only."
+        )
+    return unary_float(self)
+
+
 def unary_neg(self: Any) -> Any:
     if self._t is dtypes.bool_:
         raise DTypeError(
@@ -75,7 +84,7 @@ def unary_bits(self: Any) -> Any:
 def polygamma(n: int, self: Any) -> Any:
     if n < 0:
         raise DTypeError(f"polygamma(n, x) does not support negative n, got n = {n}.")
-    return unary_float(self)
+    return unary_float_real(self)
 
 
 def backward_like(grad: Any, x: Any, *rest: Any) -> Any:
