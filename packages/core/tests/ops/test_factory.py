@@ -109,6 +109,14 @@ def test_resize_and_set():
         x.set_(y.untyped_storage(), 0, (9,), (1,))
 
 
+def test_views_follow_a_storage_that_grows():
+    x = mortice.zeros(2)
+    view = x[1:]
+    x.resize_(100)
+    x[1] = 5
+    assert view.tolist() == [5]
+
+
 def test_diagonals_are_filled():
     x = mortice.zeros(5, 2)
     x.fill_diagonal_(3, wrap=True)

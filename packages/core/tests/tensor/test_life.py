@@ -220,3 +220,30 @@ def test_limits_of_dtypes():
     assert mortice.promote_types(mortice.int8, mortice.uint8) is mortice.int16
     assert mortice.result_type(mortice.ones(1, dtype=mortice.int32), 1.5) is mortice.float32
     assert not mortice.can_cast(mortice.float32, mortice.int32)
+
+
+def test_subclasses_stay_what_they_are_when_indexed():
+    class Mine(mortice.Tensor):
+        pass
+
+    x = mortice.arange(6).view(2, 3).as_subclass(Mine)
+    for found in (x[0], x[:, 1], x[None], x[[0]], x[x[:, 0] > 0], x.view(-1), next(iter(x))):
+        assert type(found) is Mine
+    x[0] = 7
+    x[:, 1] = mortice.zeros(2, dtype=mortice.int64).as_subclass(Mine)
+    assert x.tolist() == [[7, 0, 7], [3, 0, 5]]
+
+
+def test_a_class_sees_that_it_is_indexed():
+    seen = []
+
+    class Spy(mortice.Tensor):
+        @classmethod
+        def __mortice_function__(cls, func, types, args=(), kwargs=None):
+            seen.append(func)
+            return super().__mortice_function__(func, types, args, kwargs or {})
+
+    x = mortice.zeros(3).as_subclass(Spy)
+    x[0] = 1
+    assert x[0].item() == 1
+    assert seen[:2] == [mortice.Tensor.__setitem__, mortice.Tensor.__getitem__]

@@ -30,12 +30,24 @@ def cat(tensors: Any, dim: int) -> Any:
         if not kept:
             return wrap(np.empty(0, dtype.numpy), dtype)
         arrays = kept
-    return wrap(np.concatenate(arrays, dim), dtype)
+    return wrap(_row_major(np.concatenate(arrays, dim), arrays), dtype)
+
+
+def _row_major(out: Any, arrays: Any) -> Any:
+    """numpy keeps a common order of the dimensions; PyTorch only that of channels_last."""
+    if out.flags.c_contiguous or (out.ndim in (4, 5) and all(map(_is_channels_last, arrays))):
+        return out
+    return np.ascontiguousarray(out)
+
+
+def _is_channels_last(a: Any) -> bool:
+    return np.moveaxis(a, 1, -1).flags.c_contiguous
 
 
 def stack(tensors: Any, dim: int) -> Any:
     arrays, dtype = _common(tensors)
-    return wrap(np.stack(arrays, dim), dtype)
+    out = np.stack(arrays, dim)
+    return wrap(out if out.flags.c_contiguous else np.ascontiguousarray(out), dtype)
 
 
 def repeat(self: Any, repeats: Any) -> Any:

@@ -40,7 +40,7 @@ class Packet:
 
 def call(packet: Packet, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Call the first overload that the arguments fit; ArgumentError lists why none does."""
-    if _overridden(args, kwargs):
+    if overridden(args, kwargs):
         from mortice._dispatch import modes
 
         return modes.through_function_overrides(packet, args, kwargs)
@@ -123,7 +123,7 @@ def _no_overload(
     return ArgumentError(f"{name}() received ({given}), which fits none of its forms:\n{reasons}")
 
 
-def _overridden(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+def overridden(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     """Whether a mode or an argument's class wants to see the call first."""
     thread = THREAD
     if thread.functions_disabled:

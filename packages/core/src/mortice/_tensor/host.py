@@ -7,6 +7,7 @@ numpy view costs 75 ns and the general way 1,200.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -29,6 +30,7 @@ _new = object.__new__
 _ndarray = np.ndarray
 KEY_CPU_VIEW = K.CPU_VIEW
 _ALL = (slice(None),) * 64
+_ALONE = 3  # references to a storage of one tensor: its slot, a variable, getrefcount's argument
 
 Kernels = dict[str, Callable[..., Any]]
 
@@ -417,9 +419,14 @@ def resize_(self: Any, size: Any, memory_format: Any) -> Any:
     if need > data.nbytes:
         grown = np.empty(need, np.uint8)
         grown[: data.nbytes] = data
-        s.root = grown
-        s._bytes = grown  # pyright: ignore[reportPrivateUsage]
-        s._nbytes = need  # pyright: ignore[reportPrivateUsage]
+        if sys.getrefcount(s) > _ALONE:
+            from mortice._tensor.sharing import replace_memory
+
+            replace_memory(s, grown)
+        else:  # no other tensor has to follow
+            s.root = grown
+            s._bytes = grown  # pyright: ignore[reportPrivateUsage]
+            s._nbytes = need  # pyright: ignore[reportPrivateUsage]
     self._a = host_array(s, self._t, tuple(size), strides, offset)
     return self
 

@@ -13,9 +13,9 @@ import numpy as np
 
 from mortice._base.errors import ArgumentError, DimensionError, InvalidValue, ShapeError
 from mortice._dispatch import keys as K
-from mortice._dispatch.call import Packet, failed
+from mortice._dispatch.call import Packet, failed, overridden
 from mortice._dispatch.operator import get, table
-from mortice._dispatch.state import GLOBAL, THREAD
+from mortice._dispatch.state import GLOBAL
 from mortice._tensor.make import storage_of, view_of
 from mortice._types import dtypes
 
@@ -32,6 +32,7 @@ _PLAIN = {
     "bool": (bool,),
 }
 _INDEX_DTYPES = frozenset(("int64", "int32", "uint8", "bool"))
+_SIMPLE = frozenset(("int64", "bool"))
 _MASKS = frozenset(("uint8", "bool"))
 _getitem_packet = Packet("__getitem__", True)
 _setitem_packet = Packet("__setitem__", True)
@@ -58,6 +59,9 @@ def getitem(self: Any, index: Any) -> Any:
                 and self._a.shape
             ):
                 return kernel(self, 0, start, end, 1 if step is None else step)
+    if hasattr(kind, "_k") and not GLOBAL.special and index._t.name in _SIMPLE:
+        if index._a.ndim and not (index._k | self._k) & K.OVERRIDE and index.is_cpu == self.is_cpu:
+            return _call("index.Tensor", self, (index,))
     if kind is tuple and not GLOBAL.special and self._k & ~_VIEW == _CPU and _is_basic(index):
         try:
             seen = self._a[index if Ellipsis in index else (*index, ...)]
@@ -202,15 +206,8 @@ def _without_leading_ones(value: Any, ndim: int) -> Any:
 
 
 def _is_overridden(*values: Any) -> bool:
-    """Whether a ``__mortice_function__`` handler is to see the call."""
-    if GLOBAL.special and THREAD.function_modes:
-        return True
-    for value in values:
-        if getattr(value, "_k", 0) & K.OVERRIDE:
-            return True
-        if type(value) is tuple or type(value) is list:
-            return _is_overridden(*value)
-    return False
+    """Whether a mode or a class's ``__mortice_function__`` is to see the call."""
+    return overridden(values, {})
 
 
 # -- from left to right --------------------------------------------------------------------------
