@@ -194,6 +194,9 @@ class RNNBase(Module):
         w_hr = weights.pop() if self.proj_size else None
         w_ih, w_hh = weights[:2]
         b_ih, b_hh = weights[2:] if self.bias else (None, None)
+        if self.mode != "GRU" and b_ih is not None and b_hh is not None:
+            # GRU's reset gate acts on W_hn h + b_hn, the others only add: once, not every step
+            b_ih, b_hh = b_ih + b_hh, None
         cell = CELLS[self.mode](w_hh, b_hh)
         if w_hr is not None:
             cell = apply_projection(cell, w_hr)

@@ -19,12 +19,23 @@ State = tuple[Tensor, ...]
 Cell = Callable[[Tensor, State], State]
 
 
+def _recurrence(w_hh: Tensor, b_hh: Tensor | None) -> Callable[[Tensor, Tensor], Tensor]:
+    """gates + W_hh h + b_hh, in one operator."""
+    w_t = w_hh.t()
+
+    def add(gates: Tensor, h: Tensor) -> Tensor:
+        return mortice.addmm(gates if b_hh is None else gates + b_hh, h, w_t)
+
+    return add
+
+
 def lstm_cell(w_hh: Tensor, b_hh: Tensor | None) -> Cell:
     """c' = f c + i g, h' = o tanh(c')."""
+    recur = _recurrence(w_hh, b_hh)
 
     def step(gates: Tensor, state: State) -> State:
         h, c = state
-        i, f, g, o = (gates + F.linear(h, w_hh, b_hh)).chunk(4, -1)
+        i, f, g, o = recur(gates, h).chunk(4, -1)
         c = f.sigmoid() * c + i.sigmoid() * g.tanh()
         return o.sigmoid() * c.tanh(), c
 
@@ -47,12 +58,14 @@ def gru_cell(w_hh: Tensor, b_hh: Tensor | None) -> Cell:
 
 def tanh_cell(w_hh: Tensor, b_hh: Tensor | None) -> Cell:
     """h' = tanh(...)."""
-    return lambda gates, state: ((gates + F.linear(state[0], w_hh, b_hh)).tanh(),)
+    recur = _recurrence(w_hh, b_hh)
+    return lambda gates, state: (recur(gates, state[0]).tanh(),)
 
 
 def relu_cell(w_hh: Tensor, b_hh: Tensor | None) -> Cell:
     """h' = relu(...)."""
-    return lambda gates, state: ((gates + F.linear(state[0], w_hh, b_hh)).relu(),)
+    recur = _recurrence(w_hh, b_hh)
+    return lambda gates, state: (recur(gates, state[0]).relu(),)
 
 
 CELLS: dict[str, Callable[[Tensor, Tensor | None], Cell]] = {
