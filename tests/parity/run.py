@@ -154,7 +154,8 @@ def units(runner: Runner, options: argparse.Namespace) -> tuple[list[Unit], dict
     if everything:
         overloads = aten.core_overloads()
     work += [Unit(name, "overload", dtype) for name in overloads for dtype in dtypes]
-    return work, absent
+    chosen = set(split(options.aspects) or ASPECTS)
+    return [unit for unit in work if unit.kind == "op" or unit.kind in chosen], absent
 
 
 def lacks(op: Any) -> str | None:

@@ -174,7 +174,10 @@ def _told(key: str) -> str:
 
     where = tombstone(key)
     if where is None:
-        return ""
+        from mortice._generated.registry import PACKETS
+
+        hint = "" if "::" in key else nearest(key, PACKETS)
+        return f".{hint}" if hint else ""
     return (
         f". The Library made at {where} defined it and has been destroyed; keep a reference to the "
         "Library for as long as its operators are used."

@@ -296,3 +296,10 @@ __all__ = [
     "parameter",
     "utils",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Only what is not there comes here: say what is nearest."""
+    from mortice.errors import UnknownName, nearest
+
+    raise UnknownName(f"module 'mortice.nn' has no attribute {name!r}.{nearest(name, __all__)}")

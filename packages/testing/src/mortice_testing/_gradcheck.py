@@ -221,7 +221,7 @@ def _check_inputs(arguments: Sequence[Any]) -> None:
                 stacklevel=4,
             )
         sizes = zip(tensor.shape, tensor.stride(), strict=True)
-        if any(step == 0 and n > 1 for n, step in sizes):
+        if tensor.numel() and any(step == 0 and n > 1 for n, step in sizes):
             raise InvalidState(
                 f"gradcheck: elements of input {i} share memory (a stride is 0), so that they "
                 "cannot be moved one by one; pass input.contiguous()"

@@ -162,8 +162,17 @@ def convert(argument: Argument, value: Any, position: int, numbers: bool) -> Any
         raise Misfit(
             f"argument {'input' if argument.name == 'self' else argument.name!r} "
             f"(position {position + 1}) must be {_say(argument)}, not {_describe(value)}"
+            f"{_spelt(kind.base, value)}"
         )
     return converted
+
+
+def _spelt(base: str, value: Any) -> str:
+    """A dtype given by its name: how it is written."""
+    if base != "ScalarType" or type(value) is not str:
+        return ""
+    names = {**dtypes.ALL, **dict.fromkeys(dtypes.ALIASES)}
+    return f". Write mortice.{value}" if value in names else f".{nearest(value, names)}".rstrip(".")
 
 
 def _convert_one(base: str, value: Any, numbers: bool) -> Any:

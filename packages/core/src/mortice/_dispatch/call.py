@@ -10,7 +10,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mortice._base.errors import ArgumentError, MorticeError
+from mortice._base.errors import (
+    ArgumentError,
+    DimensionError,
+    DTypeError,
+    InvalidValue,
+    MorticeError,
+    RangeError,
+    ShapeError,
+    nearest,
+)
 from mortice._dispatch import keys as K
 from mortice._dispatch.bind import Misfit, bind
 from mortice._dispatch.operator import Operator, get, overloads
@@ -110,7 +119,7 @@ def _no_overload(
 ) -> ArgumentError:
     name = packet.name
     if len(misfits) > 1 and all(m.unknown_name for _, m in misfits):
-        misfits = misfits[:1]
+        return _unknown_keyword(packet, kwargs, [op for op, _ in misfits])
     if len(misfits) == 1:
         op, misfit = misfits[0]
         return ArgumentError(f"{name}(): {misfit}.\nIts schema is {op.schema}")
@@ -121,6 +130,21 @@ def _no_overload(
     )
     reasons = "\n".join(f"  {op.schema}\n    {misfit}" for op, misfit in misfits)
     return ArgumentError(f"{name}() received ({given}), which fits none of its forms:\n{reasons}")
+
+
+def _unknown_keyword(
+    packet: Packet, kwargs: Mapping[str, Any], operators: Sequence[Operator]
+) -> ArgumentError:
+    """No form has a keyword: it is misspelt, and the nearest may be in any form."""
+    first = "self" if packet.is_method else "input"
+    known: dict[str, None] = {}
+    for op in operators:
+        known.update((first if n == "self" else n, None) for n in op.schema.by_name)
+    wrong = next((name for name in kwargs if name not in known), next(iter(kwargs)))
+    return ArgumentError(
+        f"{packet.name}(): unexpected keyword argument {wrong!r}.{nearest(wrong, known)} Its forms "
+        f"take: {', '.join(known)}"
+    )
 
 
 def overridden(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
@@ -160,6 +184,7 @@ def diagnose(op: Operator | str, error: BaseException, values: Sequence[Any]) ->
     again and the shape rule is run on them.
     """
     if isinstance(error, MorticeError):
+        _name(op, error)
         return
     if isinstance(op, str):
         op = get(op)
@@ -174,7 +199,29 @@ def diagnose(op: Operator | str, error: BaseException, values: Sequence[Any]) ->
         try:
             rule(*checked)
         except MorticeError as precise:
+            _name(op, precise)
             raise precise from None
+
+
+#: Operators that the user did not write: a subscript, a conversion.
+_UNNAMED = frozenset(
+    ("select", "slice", "index", "index_put_", "_to_copy", "_local_scalar_dense", "copy_", "fill_")
+)
+_NAMED_KINDS = (ShapeError, DTypeError, DimensionError, InvalidValue, RangeError)
+
+
+def _name(op: Operator | str, error: MorticeError) -> None:
+    """Put the operator's name before a message that does not have it; the innermost wins."""
+    if not isinstance(error, _NAMED_KINDS) or getattr(error, "operator", None) is not None:
+        return
+    if isinstance(op, str):
+        op = get(op)
+    name = op.schema.name
+    error.operator = op.qualified  # pyright: ignore[reportAttributeAccessIssue]
+    text = str(error)
+    if name in _UNNAMED or name.strip("_") in text or "()" in text[:40]:
+        return
+    error.args = (f"{name.lstrip('_')}(): {text}", *error.args[1:])
 
 
 def _as_call(op: Operator, values: Sequence[Any]) -> tuple[Sequence[Any], dict[str, Any]]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mortice._base.errors import InvalidValue, ShapeError
+from mortice._base.errors import RangeError, ShapeError
 from mortice._dispatch.operator import get
 from mortice._ops.formulas import call
 from mortice._ops.windows import *  # noqa: F403  the bodies of windows
@@ -224,11 +224,14 @@ def arange(start: Any, end: Any, step: Any, dtype: Any, *rest: Any) -> Any:
 
 def _count(start: Any, end: Any, step: Any) -> int:
     if step == 0:
-        raise InvalidValue("step must be nonzero")
+        raise RangeError("arange(): step must be nonzero")
     if not all(isinstance(x, int) or math.isfinite(x) for x in (start, end)):
         raise ShapeError(f"unsupported range: {start} -> {end}")
     if (step > 0 and end < start) or (step < 0 and end > start):
-        raise ShapeError("upper bound and lower bound inconsistent with step sign")
+        raise ShapeError(
+            "arange(): upper bound and lower bound inconsistent with step sign: from "
+            f"{start} to {end} by {step}. Turn the sign of step, or swap the bounds."
+        )
     if isinstance(start, int) and isinstance(end, int) and isinstance(step, int):
         return -((start - end) // step) if step > 0 else -((end - start) // -step)
     return math.ceil((end - start) / step)

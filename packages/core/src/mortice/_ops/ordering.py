@@ -49,7 +49,10 @@ def topk(self: Any, k: int, dim: int, largest: bool, sorted: bool) -> Any:
     if self._t.is_complex or self._t is dtypes.bool_:
         raise DTypeError(f"topk is not implemented for {self._t!r}.")
     if k < 0 or k > (shape[d] if shape else 1):
-        raise ShapeError("selected index k out of range")
+        raise ShapeError(
+            f"topk(): selected index k out of range: k is {k}, and dimension {d} has size "
+            f"{shape[d] if shape else 1}"
+        )
     if shape:
         shape[d] = k
     return [(tuple(shape), self._t), (tuple(shape), dtypes.int64)]

@@ -78,6 +78,10 @@ def not_found(group: Group, name: str) -> PluginNotFound:
     return PluginNotFound(f"no {group.what} {name!r} is installed.{hint}")
 
 
+def _sentence(text: str) -> str:
+    return text if text.endswith((".", "?", "!")) else f"{text}."
+
+
 def error_for(entry: Entry, status: Status) -> PluginError:
     """The error that says why the entry cannot be used."""
     from . import manager
@@ -85,8 +89,8 @@ def error_for(entry: Entry, status: Status) -> PluginError:
     fix = status.fix or default_fix(entry, status.state)
     error = ERRORS[status.state](
         f"{entry.group.what} {entry.name!r} cannot be used: {entry.described()} is "
-        f"{'in ' if status.state == 'conflict' else ''}{status.state}: {status.reason}. "
-        f"{fix.rstrip('.')}. `mortice why {entry.name}` tells more."
+        f"{'in ' if status.state == 'conflict' else ''}{status.state}: {_sentence(status.reason)} "
+        f"{_sentence(fix)} `mortice why {entry.name}` tells more."
     )
     error.__cause__ = manager.cause(entry)
     return error

@@ -234,7 +234,10 @@ def _shares(r: Tensor, obj: Any) -> bool:
 def from_numpy(array: Any) -> Tensor:
     """A tensor that shares ``array``'s memory: writes on one side are seen on the other."""
     if not isinstance(array, np.ndarray):
-        raise ArgumentError(f"expected np.ndarray (got {type(array).__name__})")
+        raise ArgumentError(
+            f"from_numpy(): expected np.ndarray (got {type(array).__name__}). mortice.tensor() takes "
+            "lists and numbers."
+        )
     if any(s < 0 for s in array.strides):
         raise InvalidValue(
             "At least one stride in the given numpy array is negative, and tensors with negative "

@@ -222,7 +222,9 @@ def _through_views(self: Any, index: Any, reading: bool) -> tuple[Any, Any]:
     if used > ndim:
         if not ndim and len(items) == 1:
             raise _zero_dimensional()
-        raise DimensionError(f"too many indices for tensor of dimension {ndim}")
+        raise DimensionError(
+            f"too many indices for tensor of dimension {ndim}: {used} dimensions are indexed"
+        )
     result, dim, place = self, 0, 0  # place: dimension of ``self`` that comes next
     tensors: list[Any] = []
     for position, item in enumerate(items):

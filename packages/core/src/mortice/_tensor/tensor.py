@@ -419,7 +419,12 @@ def _refresh(t: Tensor) -> None:
         refresh(t)
 
 
+_function = type(lambda: None)
+
+
 def attach(methods: dict[str, Any]) -> None:
     """Make generated and hand-written functions methods of Tensor."""
     for name, function in methods.items():
+        if type(function) is _function:  # what Python's own TypeErrors print
+            function.__qualname__ = f"Tensor.{name}"
         setattr(Tensor, name, function)

@@ -186,7 +186,7 @@ def _broadcast(long: Sequence[int], short: Sequence[int], swapped: bool) -> list
             first, second = (y, x) if swapped else (x, y)
             raise ShapeError(
                 f"The size of tensor a ({first}) must match the size of tensor b ({second}) at "
-                f"non-singleton dimension {dim}"
+                f"non-singleton dimension {dim}. Sizes that meet must be equal, or one of them 1."
             )
     return out
 
@@ -231,6 +231,13 @@ def expand_strides(shape: Sequence[int], strides: Sequence[int], size: Sequence[
     return tuple(sizes), tuple(steps)
 
 
+def _wrong_size(size: Sequence[int], count: int) -> ShapeError:
+    return ShapeError(
+        f"shape '{list(size)}' is invalid for input of size {count}. The sizes must multiply to "
+        f"{count}; one of them may be -1, to be worked out."
+    )
+
+
 def infer_size(size: Sequence[int], count: int) -> Shape:
     """``size`` with its one -1 replaced so that it holds ``count`` elements."""
     known = 1
@@ -238,7 +245,9 @@ def infer_size(size: Sequence[int], count: int) -> Shape:
     for dim, wanted in enumerate(size):
         if wanted == -1:
             if hole >= 0:
-                raise ShapeError(f"only one dimension can be inferred, got shape {list(size)}")
+                raise ShapeError(
+                    f"only one dimension can be inferred, got shape {list(size)}. Give one -1."
+                )
             hole = dim
         elif wanted < 0:
             raise ShapeError(f"invalid shape dimension {wanted} at index {dim} of {list(size)}")
@@ -246,7 +255,7 @@ def infer_size(size: Sequence[int], count: int) -> Shape:
             known = known * wanted
     if hole < 0:
         if known != count:
-            raise ShapeError(f"shape '{list(size)}' is invalid for input of size {count}")
+            raise _wrong_size(size, count)
         return tuple(size)
     if known == 0:
         raise ShapeError(
@@ -254,7 +263,7 @@ def infer_size(size: Sequence[int], count: int) -> Shape:
             "unspecified dimension size -1 can be any value and is ambiguous"
         )
     if count % known:
-        raise ShapeError(f"shape '{list(size)}' is invalid for input of size {count}")
+        raise _wrong_size(size, count)
     return tuple(count // known if d == hole else s for d, s in enumerate(size))
 
 
