@@ -89,7 +89,8 @@ class Surroundings:
             try:
                 exec(code, names)
             except BaseException as error:
-                return type(error).__name__, self.clean(str(error))
+                public = (kind.__name__ for kind in type(error).__mro__)
+                return next(n for n in public if n[0] != "_"), self.clean(str(error))
         if caught:
             return caught[-1].category.__name__, self.clean(str(caught[-1].message))
         return "", "nothing is raised"
