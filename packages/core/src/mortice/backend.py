@@ -6,6 +6,7 @@ from typing import Any
 
 import pluggy
 
+from mortice._dispatch.keys import CPU as CPU_KEYS
 from mortice._dispatch.operator import Declarations, declare, get
 from mortice._plugins.groups import HOOK_API_VERSION
 from mortice._tensor import philox
@@ -46,6 +47,7 @@ _rules: dict[str, Any] = {}
 
 
 __all__ = [
+    "CPU_KEYS",
     "HOOK_API_VERSION",
     "NUMBERS",
     "Declarations",

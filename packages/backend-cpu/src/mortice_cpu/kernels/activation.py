@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from mortice.backend import dtypes
+from mortice.backend import CPU_KEYS, Tensor, dtypes
 from mortice_cpu.kernels import _native, _special
 from mortice_cpu.kernels._elementwise import (
     FLOAT,
@@ -25,6 +25,9 @@ from mortice_cpu.kernels._elementwise import (
     wrap,
 )
 
+_new = object.__new__
+_ndarray = np.ndarray
+_maximum = np.maximum
 _float32 = np.dtype(np.float32)
 _SQRT_HALF = math.sqrt(0.5)
 _ROOT = math.sqrt(2.0 / math.pi)
@@ -87,7 +90,13 @@ def relu(self: Any) -> Any:
             found = _native.apply("relu", a)
             if found is not None:
                 return wrap(found, t)
-        return wrap(np.maximum(a, zero), t)
+        y = _maximum(a, zero)
+        r = _new(Tensor)  # `wrap` in line, as in `add`
+        r._a = y if type(y) is _ndarray else np.asarray(y)
+        r._k = CPU_KEYS
+        r._t = t
+        r._g = r._s = r._b = None
+        return r
     if a.dtype.kind in "cb":
         raise TypeError("relu")
     if self._t.itemsize < 4 and self._t.kind == FLOAT:

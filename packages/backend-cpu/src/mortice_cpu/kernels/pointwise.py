@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from mortice.backend import dtypes
+from mortice.backend import CPU_KEYS, Tensor, dtypes
 from mortice_cpu.kernels._elementwise import (
     FLOAT,
     NUMBERS,
@@ -24,18 +24,29 @@ from mortice_cpu.kernels._elementwise import (
     write_back,
 )
 
+_new = object.__new__
+_ndarray = np.ndarray
+_add = np.add
+
 # -- sums ------------------------------------------------------------------------------------------
 
 
 def add(self: Any, other: Any, alpha: Any) -> Any:
     t = self._t
     if alpha == 1:
-        if type(other) not in NUMBERS:
+        if type(other) is Tensor or type(other) not in NUMBERS:
             if t is other._t and t.itemsize > 2:
                 try:
-                    return wrap(np.add(self._a, other._a), t)
+                    a = _add(self._a, other._a)
                 except FloatingPointError:  # numpy was told to raise
                     return _sum(np.add, self, other, alpha)
+                # `wrap` in line: 40 ns of 650 for the most frequent operator of all
+                r = _new(Tensor)
+                r._a = a if type(a) is _ndarray else np.asarray(a)
+                r._k = CPU_KEYS
+                r._t = t
+                r._g = r._s = r._b = None
+                return r
         elif t.kind == FLOAT and t.itemsize > 2 and type(other) is not complex:
             a = self._a
             return wrap(np.add(a, number(other, a.dtype)), t)

@@ -66,6 +66,10 @@ def choose(
 ) -> tuple[Operator, list[Any]]:
     """The overload for a call and its arguments in schema order."""
     first_name = "self" if packet.is_method else "input"
+    if packet.is_method and args and not hasattr(args[0], "_k"):
+        raise ArgumentError(
+            f"Tensor.{packet.name} needs a Tensor as its first argument, not {type(args[0]).__name__}"
+        )
     misfits: list[tuple[Operator, Misfit]] = []
     for op in packet.operators():
         schema = op.schema
