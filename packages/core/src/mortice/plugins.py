@@ -60,6 +60,12 @@ def register(
     from mortice._plugins.groups import group_of
 
     group = group_of(kind)
+    if not isinstance(target, str) and not (group.hook and hasattr(target, group.hook)):
+        mistake = manager.unfit(group, target)
+        if mistake:
+            from mortice.errors import RegistrationError
+
+            raise RegistrationError(f"{group.what} {name!r}: found {mistake}.")
     row = {"summary": summary, "tags": list(tags), "devices": list(devices)}
     catalog.register(group, name, target, row, replace=replace)
     manager.forget(group, name)

@@ -218,3 +218,13 @@ def on_terminal(site: Any, *arguments: str, **extra: str) -> str:
     os.close(main)
     assert child.wait(30) == 0, said
     return said.decode()
+
+
+def test_names_of_core_commands_are_reserved(shop: Any) -> None:
+    from mortice._plugins.groups import CORE_COMMANDS
+    from mortice.cli.root import COMMANDS
+
+    assert tuple(COMMANDS) == CORE_COMMANDS
+    shop.add("acme-doc", entries={"mortice.commands": {"doctor": "gone"}})
+    said = shop.cli("why", "command:doctor", status=1)
+    assert "conflict: `mortice doctor` is core's own command" in said

@@ -381,7 +381,7 @@ def test_register(site: Any) -> None:
         """
     )
     assert "<class 'collections.OrderedDict'>" in said
-    assert "device type 'npu' is there already: device:npu, registered" in said
+    assert "device type 'npu' is there already: device:npu (registered in this process)" in said
     assert "device type 'good' is there already: acme-good 1.0" in said
     assert "no device type 'npu' was registered in this process." in said
     assert "Did you mean 'via_hook'?" in said
@@ -567,3 +567,24 @@ def test_installed_while_the_process_runs(site: Any) -> None:
         """
     )
     assert said == "<class 'int'>\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (("device", "x", 3), "device type 'x': found 3, and a class is expected"),
+        (("module", "x", int), "and a module is expected"),
+        (("command", "x", int), "and a click command is expected"),
+        (("module", "errors", pytest), "mortice.errors is core's own module"),
+        (("module", "_x", pytest), "mortice._x is core's own module"),
+        (("command", "doctor", "a:b"), "`mortice doctor` is core's own command"),
+        (("device", " x", int), "' x' is no usable name"),
+    ],
+)
+def test_registration_refused(arguments: tuple[str, str, Any], reason: str) -> None:
+    from mortice.errors import RegistrationError
+    from mortice.plugins import register
+
+    with pytest.raises(RegistrationError) as caught:
+        register(*arguments)
+    assert reason in str(caught.value)

@@ -9,7 +9,7 @@ from mortice._base.errors import RegistrationError, nearest
 
 from . import index
 from .entry import Entry
-from .groups import GROUPS, Group
+from .groups import CORE_COMMANDS, GROUPS, Group
 from .metadata import Distribution, parse_value
 
 # What core itself provides, under the same rules as everybody's: (group, name, value, manifest
@@ -106,6 +106,18 @@ def _installed(refresh: bool) -> list[Entry]:
 # -- registration without a distribution --------------------------------------------------------
 
 
+def reserved(group: Group, name: str) -> str:
+    """Why nobody else may provide the name: core has it. Empty if it is free."""
+    if group.kind == "module":
+        from .modules import core_owns
+
+        if core_owns(name) or "._" in f".{name}":
+            return f"mortice.{name} is core's own module"
+    if group.kind == "command" and name in CORE_COMMANDS:
+        return f"`mortice {name}` is core's own command"
+    return ""
+
+
 def register(group: Group, name: str, target: Any, row: dict[str, Any], *, replace: bool) -> Entry:
     """Add an entry to this process; see ``mortice.plugins.register``."""
     value = target if isinstance(target, str) else ""
@@ -113,6 +125,9 @@ def register(group: Group, name: str, target: Any, row: dict[str, Any], *, repla
         raise RegistrationError(f"{value!r} is not of the form module[:object].")
     if not name or name != name.strip():
         raise RegistrationError(f"{name!r} is no usable name for a {group.what}.")
+    taken = reserved(group, name)
+    if taken:
+        raise RegistrationError(f"{taken}. Choose another name.")
     others = candidates(group, name)
     if others and not replace:
         raise RegistrationError(

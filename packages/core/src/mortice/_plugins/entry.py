@@ -79,7 +79,8 @@ class Entry:
         """``acme-npu 1.2 (npu = acme_npu.plugin in mortice.devices)``, for messages."""
         if self.source == "installed":
             return f"{self.distribution} ({self.name} = {self.value} in {self.group.name})"
-        return f"{self.selector}, {self.source}" + (f" as {self.value}" if self.value else "")
+        how = "registered in this process" if self.source == "registered" else self.source
+        return f"{self.selector} ({how}{' as ' if self.value else ''}{self.value})"
 
     def __repr__(self) -> str:
         return f"<Entry {self.described()}>"

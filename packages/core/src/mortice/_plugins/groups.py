@@ -100,6 +100,17 @@ GROUPS: dict[str, Group] = {
 
 KINDS: dict[str, Group] = {group.kind: group for group in GROUPS.values()}
 
+# The names of core's own commands: those of cli/root.py, which stands on a higher floor.
+CORE_COMMANDS = (
+    "list-backends",
+    "plugins",
+    "why",
+    "doctor",
+    "gen",
+    "inspect",
+    "convert",
+)
+
 # Tags that keep an entry out of lists unless everything is asked for.
 HIDDEN_TAGS = ("debug", "experimental")
 

@@ -338,10 +338,16 @@ def _provided(entry: Entry, target: Any) -> Any:
         result = target  # the class itself, without a hook around it
     else:
         result = _asked(entry, target)
-    wanted, fits = _RESULTS[kind]
-    if not fits(result):
-        raise _Unfit(f"it provides {result!r}, and {wanted} is expected")
+    mistake = unfit(entry.group, result)
+    if mistake:
+        raise _Unfit(f"it provides {mistake}")
     return result
+
+
+def unfit(group: Group, result: Any) -> str:
+    """What is wrong with an object as what an entry of the group provides; empty if it fits."""
+    wanted, fits = _RESULTS[group.kind]
+    return "" if fits(result) else f"{result!r}, and {wanted} is expected"
 
 
 class _Unfit(Exception):
@@ -426,6 +432,7 @@ _RESULTS: dict[str, tuple[str, Any]] = {
     "launcher": ("a class", _is_class),
     "module": ("a module", lambda result: isinstance(result, ModuleType)),
     "command": ("a click command", _is_command),
+    "listener": ("an object with event hooks", lambda result: result is not None),
 }
 
 

@@ -148,12 +148,9 @@ def _conflict(entry: Entry, rivals: list[Entry]) -> Status | None:
         return Status(
             "disabled", reason, f"mortice.plugins.unregister({entry.group.kind!r}, {entry.name!r})"
         )
-    if entry.group.kind == "module":
-        from .modules import core_owns
-
-        if core_owns(entry.name):
-            reason = f"mortice.{entry.name} is core's own module"
-            return Status("conflict", reason, f"pip uninstall {entry.distribution.name}")
+    taken = catalog.reserved(entry.group, entry.name)
+    if taken:
+        return Status("conflict", taken, f"pip uninstall {entry.distribution.name}")
     if entry.group.kind == "operators" and ":" in entry.name:
         return None
     contenders = [
