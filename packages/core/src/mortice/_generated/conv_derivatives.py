@@ -28,7 +28,7 @@ def convolution(next, op):
         result = next(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
         if not result._t.differentiable:
             return result
-        edges = (input._g, weight._g, edge(bias),)
+        edges = (input._g, weight._g, getattr(bias, '_g', None),)
         node = _new(Node)
         node.info = info
         node.edges = edges

@@ -918,7 +918,7 @@ def _embedding_bag(next, op):
     info = Info("EmbeddingBagBackward0", _backward_of__embedding_bag, op)
     def autograd(weight, indices, offsets, scale_grad_by_freq, mode, sparse, per_sample_weights, include_last_offset, padding_idx):
         result = next(weight, indices, offsets, scale_grad_by_freq, mode, sparse, per_sample_weights, include_last_offset, padding_idx)
-        edges = (weight._g, edge(per_sample_weights),)
+        edges = (weight._g, getattr(per_sample_weights, '_g', None),)
         if not any(edges):
             return result
         node = _new(Node)

@@ -223,7 +223,7 @@ def linear(next, op):
         result = next(input, weight, bias)
         if not result._t.differentiable:
             return result
-        edges = (input._g, weight._g, edge(bias),)
+        edges = (input._g, weight._g, getattr(bias, '_g', None),)
         node = _new(Node)
         node.info = info
         node.edges = edges

@@ -26,7 +26,7 @@ def native_layer_norm(next, op):
     info = Info("NativeLayerNormBackward0", _backward_of_native_layer_norm, op)
     def autograd(input, normalized_shape, weight, bias, eps):
         result = next(input, normalized_shape, weight, bias, eps)
-        edges = (input._g, edge(weight), edge(bias),)
+        edges = (input._g, getattr(weight, '_g', None), getattr(bias, '_g', None),)
         node = _new(Node)
         node.info = info
         node.edges = edges
@@ -49,7 +49,7 @@ def native_group_norm(next, op):
     info = Info("NativeGroupNormBackward0", _backward_of_native_group_norm, op)
     def autograd(input, weight, bias, N, C, HxW, group, eps):
         result = next(input, weight, bias, N, C, HxW, group, eps)
-        edges = (input._g, edge(weight), edge(bias),)
+        edges = (input._g, getattr(weight, '_g', None), getattr(bias, '_g', None),)
         node = _new(Node)
         node.info = info
         node.edges = edges
@@ -72,7 +72,7 @@ def _native_batch_norm_legit(next, op):
     info = Info("NativeBatchNormLegitBackward0", _backward_of__native_batch_norm_legit, op)
     def autograd(input, weight, bias, running_mean, running_var, training, momentum, eps):
         result = next(input, weight, bias, running_mean, running_var, training, momentum, eps)
-        edges = (input._g, edge(weight), edge(bias),)
+        edges = (input._g, getattr(weight, '_g', None), getattr(bias, '_g', None),)
         if not any(edges):
             return result
         node = _new(Node)
@@ -97,7 +97,7 @@ def _native_batch_norm_legit_no_stats(next, op):
     info = Info("NativeBatchNormLegitBackward0", _backward_of__native_batch_norm_legit_no_stats, op)
     def autograd(input, weight, bias, training, momentum, eps):
         result = next(input, weight, bias, training, momentum, eps)
-        edges = (input._g, edge(weight), edge(bias),)
+        edges = (input._g, getattr(weight, '_g', None), getattr(bias, '_g', None),)
         node = _new(Node)
         node.info = info
         node.edges = edges
@@ -120,7 +120,7 @@ def _native_batch_norm_legit_no_training(next, op):
     info = Info("NativeBatchNormLegitNoTrainingBackward0", _backward_of__native_batch_norm_legit_no_training, op)
     def autograd(input, weight, bias, running_mean, running_var, momentum, eps):
         result = next(input, weight, bias, running_mean, running_var, momentum, eps)
-        edges = (input._g, edge(weight), edge(bias),)
+        edges = (input._g, getattr(weight, '_g', None), getattr(bias, '_g', None),)
         if not any(edges):
             return result
         node = _new(Node)

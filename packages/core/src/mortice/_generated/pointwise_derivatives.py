@@ -26,7 +26,7 @@ def add_Tensor(next, op):
         result = next(self, other, alpha)
         if not result._t.differentiable:
             return result
-        edges = (self._g, edge(other),)
+        edges = (self._g, getattr(other, '_g', None),)
         node = _new(Node)
         node.info = info
         node.edges = edges
@@ -49,7 +49,7 @@ def add__Tensor(next, op):
     info = Info("AddBackward0", _backward_of_add__Tensor, op)
     def autograd(self, other, alpha):
         check_inplace(self, op)
-        edges = (self._g, edge(other),)
+        edges = (self._g, getattr(other, '_g', None),)
         node = _new(Node)
         node.info = info
         node.edges = edges
@@ -72,7 +72,7 @@ def sub_Tensor(next, op):
         result = next(self, other, alpha)
         if not result._t.differentiable:
             return result
-        edges = (self._g, edge(other),)
+        edges = (self._g, getattr(other, '_g', None),)
         node = _new(Node)
         node.info = info
         node.edges = edges
@@ -95,7 +95,7 @@ def sub__Tensor(next, op):
     info = Info("SubBackward0", _backward_of_sub__Tensor, op)
     def autograd(self, other, alpha):
         check_inplace(self, op)
-        edges = (self._g, edge(other),)
+        edges = (self._g, getattr(other, '_g', None),)
         node = _new(Node)
         node.info = info
         node.edges = edges
@@ -118,7 +118,7 @@ def rsub_Tensor(next, op):
         result = next(self, other, alpha)
         if not result._t.differentiable:
             return result
-        edges = (self._g, edge(other),)
+        edges = (self._g, getattr(other, '_g', None),)
         node = _new(Node)
         node.info = info
         node.edges = edges
@@ -143,7 +143,7 @@ def mul_Tensor(next, op):
         result = next(self, other)
         if not result._t.differentiable:
             return result
-        edges = (self._g, edge(other),)
+        edges = (self._g, getattr(other, '_g', None),)
         node = _new(Node)
         node.info = info
         node.edges = edges
@@ -166,7 +166,7 @@ def mul__Tensor(next, op):
     info = Info("MulBackward0", _backward_of_mul__Tensor, op)
     def autograd(self, other):
         check_inplace(self, op)
-        edges = (self._g, edge(other),)
+        edges = (self._g, getattr(other, '_g', None),)
         before = old_value(self) if edges[1] is not None else None
         node = _new(Node)
         node.info = info
@@ -190,7 +190,7 @@ def div_Tensor(next, op):
         result = next(self, other)
         if not result._t.differentiable:
             return result
-        edges = (self._g, edge(other),)
+        edges = (self._g, getattr(other, '_g', None),)
         node = _new(Node)
         node.info = info
         node.edges = edges
@@ -213,7 +213,7 @@ def div__Tensor(next, op):
     info = Info("DivBackward0", _backward_of_div__Tensor, op)
     def autograd(self, other):
         check_inplace(self, op)
-        edges = (self._g, edge(other),)
+        edges = (self._g, getattr(other, '_g', None),)
         before = old_value(self) if edges[1] is not None else None
         node = _new(Node)
         node.info = info
@@ -237,7 +237,7 @@ def div_Tensor_mode(next, op):
         result = next(self, other, rounding_mode)
         if not result._t.differentiable:
             return result
-        edges = (self._g, edge(other),)
+        edges = (self._g, getattr(other, '_g', None),)
         node = _new(Node)
         node.info = info
         node.edges = edges
@@ -260,7 +260,7 @@ def div__Tensor_mode(next, op):
     info = Info("DivBackward0", _backward_of_div__Tensor_mode, op)
     def autograd(self, other, rounding_mode):
         check_inplace(self, op)
-        edges = (self._g, edge(other),)
+        edges = (self._g, getattr(other, '_g', None),)
         before = old_value(self) if edges[1] is not None else None
         node = _new(Node)
         node.info = info
@@ -284,7 +284,7 @@ def fmod_Tensor(next, op):
         result = next(self, other)
         if not result._t.differentiable:
             return result
-        edges = (self._g, edge(other),)
+        edges = (self._g, getattr(other, '_g', None),)
         node = _new(Node)
         node.info = info
         node.edges = edges
@@ -307,7 +307,7 @@ def fmod__Tensor(next, op):
     info = Info("FmodBackward0", _backward_of_fmod__Tensor, op)
     def autograd(self, other):
         check_inplace(self, op)
-        edges = (self._g, edge(other),)
+        edges = (self._g, getattr(other, '_g', None),)
         before = old_value(self) if edges[1] is not None else None
         node = _new(Node)
         node.info = info
@@ -331,7 +331,7 @@ def remainder_Tensor(next, op):
         result = next(self, other)
         if not result._t.differentiable:
             return result
-        edges = (self._g, edge(other),)
+        edges = (self._g, getattr(other, '_g', None),)
         node = _new(Node)
         node.info = info
         node.edges = edges
@@ -354,7 +354,7 @@ def remainder__Tensor(next, op):
     info = Info("RemainderBackward0", _backward_of_remainder__Tensor, op)
     def autograd(self, other):
         check_inplace(self, op)
-        edges = (self._g, edge(other),)
+        edges = (self._g, getattr(other, '_g', None),)
         before = old_value(self) if edges[1] is not None else None
         node = _new(Node)
         node.info = info
@@ -378,7 +378,7 @@ def pow_Tensor_Tensor(next, op):
         result = next(self, exponent)
         if not result._t.differentiable:
             return result
-        edges = (self._g, edge(exponent),)
+        edges = (self._g, getattr(exponent, '_g', None),)
         node = _new(Node)
         node.info = info
         node.edges = edges
@@ -402,7 +402,7 @@ def pow__Tensor_Tensor(next, op):
     info = Info("PowBackward0", _backward_of_pow__Tensor_Tensor, op)
     def autograd(self, exponent):
         check_inplace(self, op)
-        edges = (self._g, edge(exponent),)
+        edges = (self._g, getattr(exponent, '_g', None),)
         before = old_value(self) if edges[0] is not None or edges[1] is not None else None
         node = _new(Node)
         node.info = info
@@ -654,7 +654,7 @@ def copysign_Tensor(next, op):
         result = next(self, other)
         if not result._t.differentiable:
             return result
-        edges = (self._g, edge(other),)
+        edges = (self._g, getattr(other, '_g', None),)
         node = _new(Node)
         node.info = info
         node.edges = edges
@@ -678,7 +678,7 @@ def copysign__Tensor(next, op):
     info = Info("CopysignBackward0", _backward_of_copysign__Tensor, op)
     def autograd(self, other):
         check_inplace(self, op)
-        edges = (self._g, edge(other),)
+        edges = (self._g, getattr(other, '_g', None),)
         before = old_value(self) if edges[0] is not None else None
         node = _new(Node)
         node.info = info
@@ -803,7 +803,7 @@ def xlogy_Tensor(next, op):
         result = next(self, other)
         if not result._t.differentiable:
             return result
-        edges = (self._g, edge(other),)
+        edges = (self._g, getattr(other, '_g', None),)
         node = _new(Node)
         node.info = info
         node.edges = edges
@@ -826,7 +826,7 @@ def xlogy__Tensor(next, op):
     info = Info("XlogyBackward0", _backward_of_xlogy__Tensor, op)
     def autograd(self, other):
         check_inplace(self, op)
-        edges = (self._g, edge(other),)
+        edges = (self._g, getattr(other, '_g', None),)
         before = old_value(self) if edges[0] is not None or edges[1] is not None else None
         node = _new(Node)
         node.info = info

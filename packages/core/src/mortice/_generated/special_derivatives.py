@@ -198,7 +198,7 @@ def special_xlog1py(next, op):
         result = next(self, other)
         if not result._t.differentiable:
             return result
-        edges = (self._g, edge(other),)
+        edges = (self._g, getattr(other, '_g', None),)
         node = _new(Node)
         node.info = info
         node.edges = edges
@@ -222,7 +222,7 @@ def special_zeta(next, op):
         result = next(self, other)
         if not result._t.differentiable:
             return result
-        edges = (edge(other),)
+        edges = (getattr(other, '_g', None),)
         if not any(edges):
             return result
         node = _new(Node)

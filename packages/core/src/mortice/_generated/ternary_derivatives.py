@@ -27,7 +27,7 @@ def lerp_Tensor(next, op):
         result = next(self, end, weight)
         if not result._t.differentiable:
             return result
-        edges = (self._g, edge(end), edge(weight),)
+        edges = (self._g, getattr(end, '_g', None), getattr(weight, '_g', None),)
         node = _new(Node)
         node.info = info
         node.edges = edges
@@ -51,7 +51,7 @@ def lerp__Tensor(next, op):
     info = Info("LerpBackward0", _backward_of_lerp__Tensor, op)
     def autograd(self, end, weight):
         check_inplace(self, op)
-        edges = (self._g, edge(end), edge(weight),)
+        edges = (self._g, getattr(end, '_g', None), getattr(weight, '_g', None),)
         before = old_value(self) if edges[2] is not None else None
         node = _new(Node)
         node.info = info
@@ -171,7 +171,7 @@ def where_self(next, op):
         result = next(condition, self, other)
         if not result._t.differentiable:
             return result
-        edges = (edge(self), edge(other),)
+        edges = (getattr(self, '_g', None), getattr(other, '_g', None),)
         if not any(edges):
             return result
         node = _new(Node)
@@ -200,7 +200,7 @@ def clamp_Tensor(next, op):
         result = next(self, min, max)
         if not result._t.differentiable:
             return result
-        edges = (self._g, edge(min), edge(max),)
+        edges = (self._g, getattr(min, '_g', None), getattr(max, '_g', None),)
         node = _new(Node)
         node.info = info
         node.edges = edges
@@ -225,7 +225,7 @@ def clamp__Tensor(next, op):
     info = Info("ClampBackward0", _backward_of_clamp__Tensor, op)
     def autograd(self, min, max):
         check_inplace(self, op)
-        edges = (self._g, edge(min), edge(max),)
+        edges = (self._g, getattr(min, '_g', None), getattr(max, '_g', None),)
         before = old_value(self) if edges[0] is not None or edges[1] is not None or edges[2] is not None else None
         node = _new(Node)
         node.info = info
@@ -296,7 +296,7 @@ def clamp_min_Tensor(next, op):
         result = next(self, min)
         if not result._t.differentiable:
             return result
-        edges = (self._g, edge(min),)
+        edges = (self._g, getattr(min, '_g', None),)
         node = _new(Node)
         node.info = info
         node.edges = edges
@@ -321,7 +321,7 @@ def clamp_min__Tensor(next, op):
     info = Info("ClampMinBackward0", _backward_of_clamp_min__Tensor, op)
     def autograd(self, min):
         check_inplace(self, op)
-        edges = (self._g, edge(min),)
+        edges = (self._g, getattr(min, '_g', None),)
         before = old_value(self) if edges[0] is not None or edges[1] is not None else None
         node = _new(Node)
         node.info = info
@@ -347,7 +347,7 @@ def clamp_max_Tensor(next, op):
         result = next(self, max)
         if not result._t.differentiable:
             return result
-        edges = (self._g, edge(max),)
+        edges = (self._g, getattr(max, '_g', None),)
         node = _new(Node)
         node.info = info
         node.edges = edges
@@ -372,7 +372,7 @@ def clamp_max__Tensor(next, op):
     info = Info("ClampMaxBackward0", _backward_of_clamp_max__Tensor, op)
     def autograd(self, max):
         check_inplace(self, op)
-        edges = (self._g, edge(max),)
+        edges = (self._g, getattr(max, '_g', None),)
         before = old_value(self) if edges[0] is not None or edges[1] is not None else None
         node = _new(Node)
         node.info = info
@@ -485,7 +485,7 @@ def fill_Tensor(next, op):
         result = next(self, value)
         if not result._t.differentiable:
             return result
-        edges = (self._g, edge(value),)
+        edges = (self._g, getattr(value, '_g', None),)
         node = _new(Node)
         node.info = info
         node.edges = edges
@@ -507,7 +507,7 @@ def fill__Tensor(next, op):
     info = Info("FillBackward0", _backward_of_fill__Tensor, op)
     def autograd(self, value):
         check_inplace(self, op)
-        edges = (self._g, edge(value),)
+        edges = (self._g, getattr(value, '_g', None),)
         node = _new(Node)
         node.info = info
         node.edges = edges
@@ -614,7 +614,7 @@ def masked_fill_Tensor(next, op):
         result = next(self, mask, value)
         if not result._t.differentiable:
             return result
-        edges = (self._g, edge(value),)
+        edges = (self._g, getattr(value, '_g', None),)
         if not any(edges):
             return result
         node = _new(Node)
@@ -639,7 +639,7 @@ def masked_fill__Tensor(next, op):
     info = Info("MaskedFillBackward0", _backward_of_masked_fill__Tensor, op)
     def autograd(self, mask, value):
         check_inplace(self, op)
-        edges = (self._g, edge(value),)
+        edges = (self._g, getattr(value, '_g', None),)
         if not any(edges):
             return next(self, mask, value)
         node = _new(Node)

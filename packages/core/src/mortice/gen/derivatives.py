@@ -212,7 +212,7 @@ class Derivative:
             if a.type.is_list:
                 parts.append(f"*edges_of({_safe(name)})")
             elif a.type.is_optional or (self.op.stanza.numbers and a is not self.arguments[0]):
-                parts.append(f"edge({_safe(name)})")
+                parts.append(f"getattr({_safe(name)}, '_g', None)")
             else:
                 parts.append(f"{_safe(name)}._g")
         return [f"edges = ({', '.join(parts)},)"]
