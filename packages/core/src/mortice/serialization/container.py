@@ -39,6 +39,7 @@ _ENCRYPTED = 0x1 | 0x40 | 0x2000
 _HAS_DESCRIPTOR = 0x8
 _SATURATED16, _SATURATED32 = 0xFFFF, 0xFFFFFFFF
 _INFLATE_STEP = 1 << 20
+_LARGE = 1 << 20
 # Below this a compressed record may inflate as it likes: small text compresses well.
 _FREE_INFLATION = 1 << 20
 
@@ -147,14 +148,11 @@ class Container:
         if record.method == _DEFLATED:
             self._inflate(record, view, verify)
             return
-        at, length = record.data_offset, record.size
-        crc = 0
-        # In steps that stay in the cache, so that the checksum costs no second trip to memory.
-        for start in range(0, length, _INFLATE_STEP):
-            piece = view[start : start + _INFLATE_STEP]
-            self.source.read_into(at + start, piece)
-            if verify:
-                crc = zlib.crc32(piece, crc)
+        if record.size > _LARGE:
+            crc = self.source.read_large(record.data_offset, view, verify)
+        else:
+            self.source.read_into(record.data_offset, view)
+            crc = zlib.crc32(view) if verify else 0
         if verify:
             self._check_crc(record, crc)
 

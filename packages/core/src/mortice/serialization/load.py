@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap as mmap_module
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -16,6 +17,7 @@ from mortice.serialization.source import Source
 from mortice.serialization.specs import StorageRef
 from mortice.serialization.tags import Placement
 
+_PAGED = 32 << 20
 _PICKLE_ARGS = ("encoding", "errors", "fix_imports")
 
 
@@ -126,6 +128,18 @@ def materialize(checkpoint: Checkpoint, map_location: Any, *, mapped: bool, veri
         return Materializer(checkpoint, TensorFactory(place), read).run()
 
 
+def _new_memory(nbytes: int) -> np.ndarray:
+    """Memory for a storage.
+
+    Large ones by pages of the usual size: numpy asks for huge pages, which the kernel may first have
+    to make by moving others (2 s for a GiB on a machine whose memory is full of cached files).
+    """
+    if nbytes < _PAGED or not hasattr(mmap_module, "MAP_ANONYMOUS"):
+        return np.empty(nbytes, np.uint8)
+    flags = mmap_module.MAP_PRIVATE | mmap_module.MAP_ANONYMOUS
+    return np.frombuffer(mmap_module.mmap(-1, nbytes, flags=flags), np.uint8)
+
+
 class StorageReader:
     """The bytes of a checkpoint's storages as uint8 arrays, in this machine's byte order."""
 
@@ -143,7 +157,7 @@ class StorageReader:
             return np.zeros(ref.nbytes, np.uint8)
         buffer = self._mapped(ref) if self._mapping is not None else None
         if buffer is None:
-            buffer = np.empty(ref.nbytes, np.uint8)
+            buffer = _new_memory(ref.nbytes)
             self._checkpoint.read_storage(ref, buffer.data, self._verify)
         if self._swap and ref.unit > 1:
             # Into a copy where the memory may be the file's.

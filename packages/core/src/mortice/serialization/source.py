@@ -11,11 +11,18 @@ from __future__ import annotations
 import io
 import mmap
 import os
+import zlib
+from collections.abc import Callable
 from typing import Any
 
 from mortice.errors import CheckpointError, InvalidValue
+from mortice.serialization.checksum import combine, in_parts
 
 _WINDOW = 1 << 20
+_STEP = 1 << 20
+# Threads that read one large record, and the least that each has to do.
+_THREADS = 4
+_SHARE = 8 << 20
 _SMALL = 1 << 16
 
 
@@ -103,14 +110,18 @@ class Source:
                 raise self._short(offset, length, len(part))
             view[:] = part
             return
-        self._file.seek(self._start + offset)
+        self._read_exactly(self._file, offset, view)
+
+    def _read_exactly(self, file: Any, offset: int, view: memoryview) -> None:
+        length = len(view)
+        file.seek(self._start + offset)
         done = 0
-        readinto = getattr(self._file, "readinto", None)
+        readinto = getattr(file, "readinto", None)
         while done < length:
             if readinto is not None:
                 got = readinto(view[done:])
             else:
-                piece = self._file.read(min(length - done, 1 << 24))
+                piece = file.read(min(length - done, 1 << 24))
                 got = len(piece)
                 view[done : done + got] = piece
             if not got:
@@ -133,6 +144,48 @@ class Source:
         whole = bytearray(length)
         self.read_into(offset, memoryview(whole))
         return bytes(whole)
+
+    def read_large(self, offset: int, view: memoryview, checksum: bool) -> int:
+        """Fill a large ``view`` from ``offset``, by several threads; its CRC-32, or 0.
+
+        Copying from the page cache and touching new memory is what takes the time (0.4 s for a GiB
+        by one thread), and both scale with cores. Each thread opens the file anew, for positions of
+        its own.
+        """
+        count = min(_THREADS, os.cpu_count() or 1, len(view) // _SHARE)
+        if self.real_path is None or count < 2:
+            return self._read_part(self._file, offset, view, checksum)
+        share = -(-len(view) // count) // _STEP * _STEP or _STEP
+        starts = list(range(0, len(view), share))
+
+        def part(start: int) -> Callable[[], int]:
+            return lambda: self._read_anew(offset + start, view[start : start + share], checksum)
+
+        crcs = in_parts([part(start) for start in starts])
+        total = crcs[0]
+        for start, crc in zip(starts[1:], crcs[1:], strict=True):
+            total = combine(total, crc, min(share, len(view) - start))
+        return total
+
+    def _read_anew(self, offset: int, view: memoryview, checksum: bool) -> int:
+        assert self.real_path is not None
+        with open(self.real_path, "rb", buffering=0) as file:
+            ours, theirs = os.fstat(self._file.fileno()), os.fstat(file.fileno())
+            if (ours.st_dev, ours.st_ino) != (theirs.st_dev, theirs.st_ino):
+                raise CheckpointError(
+                    "the file was replaced while it was read", path=self.path, fix="Load it again."
+                )
+            return self._read_part(file, offset, view, checksum)
+
+    def _read_part(self, file: Any, offset: int, view: memoryview, checksum: bool) -> int:
+        crc = 0
+        # In steps that stay in the cache, so that the checksum costs no second trip to memory.
+        for start in range(0, len(view), _STEP):
+            piece = view[start : start + _STEP]
+            self._read_exactly(file, offset + start, piece)
+            if checksum:
+                crc = zlib.crc32(piece, crc)
+        return crc
 
     def map(self, writable_copy: bool) -> mmap.mmap:
         """The whole file mapped: private copy-on-write, or shared with the file."""

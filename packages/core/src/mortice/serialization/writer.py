@@ -19,6 +19,7 @@ from collections.abc import Generator
 from typing import Any
 
 from mortice.errors import InvalidState, InvalidValue
+from mortice.serialization.checksum import Beside
 from mortice.serialization.formats import ALIGNMENT
 
 _LOCAL = struct.Struct("<4s5H3L2H")
@@ -68,14 +69,20 @@ class ZipWriter:
         """Write one record."""
         view = memoryview(data).cast("B") if len(data) else memoryview(b"")
         self._begin(name, len(view))
-        crc = 0
-        # In steps, so that the checksum reads what the writing has brought to the cache.
-        for start in range(0, len(view), _STEP):
-            piece = view[start : start + _STEP]
-            self._write(piece)
-            if self._checksums:
-                crc = zlib.crc32(piece, crc)
-        self._end(crc)
+        if len(view) > _STEP:
+            self._end(self._write_large(view))
+            return
+        self._write(view)
+        self._end(zlib.crc32(view) if self._checksums else 0)
+
+    def _write_large(self, view: memoryview) -> int:
+        beside = Beside(view) if self._checksums else None
+        try:
+            for start in range(0, len(view), _STEP):
+                self._write(view[start : start + _STEP])
+        finally:
+            crc = beside.result() if beside is not None else 0
+        return crc
 
     def _begin(self, name: str, size: int) -> None:
         full = f"{self._root}/{name}".encode()
