@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import sys
+import time
+
 import numpy as np
 import pytest
 
@@ -32,8 +35,33 @@ def test_every_target_compiles(name):
             check_externs(elf.externs(obj))
 
 
-def test_systems_without_futex_run_alone():
+def test_windows_has_no_pool_yet():
     assert pool_text(target.host(), "win32") == SERIAL
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="POSIX threads are missing")
+@pytest.mark.parametrize("system", ["linux", "darwin"])
+def test_both_ways_of_waiting(call, system, monkeypatch):
+    """The pool with a futex (on Linux) and with a condition variable (on every POSIX system)."""
+    if system == "linux" and sys.platform != "linux":
+        system = "darwin"
+    t = target.host()
+    made = library.load_object(compile_text(pool_text(t, system), t), uses_pool=False)
+    made.function("mortice_pool_reset")()
+    made.function("mortice_pool_allow", library.ctypes.c_int)(4)
+    monkeypatch.setattr(
+        library, "parallel_for", lambda: made.address("mortice_parallel_for"), raising=True
+    )
+    text = emit_kernel(build(entry("pointwise", "square"), f"on_{system}", "f32"), t)
+    p, n = library.ctypes.c_void_p, library.ctypes.c_int64
+    square = library.load_object(compile_text(text, t)).function(f"on_{system}", p, p, n)
+    x = np.random.default_rng(0).standard_normal(200_000).astype(np.float32)
+    for k in range(60):
+        y = np.zeros_like(x)
+        call(square, y, x, x.size)
+        assert np.array_equal(y, x * x)
+        if k % 20 == 0:
+            time.sleep(0.05)  # the workers go to sleep
 
 
 def test_the_level_can_be_lowered_and_not_raised(monkeypatch):

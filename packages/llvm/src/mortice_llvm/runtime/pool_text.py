@@ -1,4 +1,5 @@
-"""The thread pool as LLVM text, for Linux (futex), and a serial stand-in for other systems.
+"""The thread pool as LLVM text: idle workers wait on a futex (Linux) or a condition variable
+(macOS and other POSIX systems); Windows has a serial stand-in.
 
 One job runs at a time. The caller writes the job, opens it, wakes sleepers, and works off chunks
 itself; then it closes the job and waits for workers that are inside. A worker counts itself in
@@ -12,7 +13,6 @@ from __future__ import annotations
 from ..target import Target
 
 SPIN = 4000  # pauses before a worker sleeps: about 40 us
-_FUTEX = {"x86_64": (202, 24), "aarch64": (98, 124)}
 _PAUSE = {
     "x86_64": ("declare void @llvm.x86.sse2.pause()", "call void @llvm.x86.sse2.pause()"),
     "aarch64": ("declare void @llvm.aarch64.hint(i32)", "call void @llvm.aarch64.hint(i32 1)"),
@@ -48,7 +48,7 @@ _POOL = """
 declare i32 @pthread_create(ptr, ptr, ptr, ptr)
 declare i32 @pthread_detach(i64)
 declare i32 @pthread_sigmask(i32, ptr, ptr)
-declare i64 @syscall(i64, ...)
+{declare_wait}
 declare i64 @llvm.umin.i64(i64, i64)
 {declare_pause}
 
@@ -77,7 +77,7 @@ define internal ptr @worker(ptr %unused) #0 {{
 entry:
   %set = alloca [16 x i64], align 8
   call void @fill(ptr %set)
-  %masked = call i32 @pthread_sigmask(i32 2, ptr %set, ptr null)
+  %masked = call i32 @pthread_sigmask(i32 {set_mask}, ptr %set, ptr null)
   %first = load atomic i32, ptr @gen acquire, align 4
   %before = sub i32 %first, 1
   br label %wait
@@ -96,13 +96,13 @@ again:
   br i1 %on, label %spin, label %sleep
 sleep:
   %s1 = atomicrmw add ptr @sleepers, i32 1 seq_cst
-  %r = call i64 (i64, ...) @syscall(i64 {futex}, ptr @gen, i32 128, i32 %last, ptr null, ptr null, i32 0)
+{wait}
   %s2 = atomicrmw sub ptr @sleepers, i32 1 seq_cst
   %g2 = load atomic i32, ptr @gen acquire, align 4
   %new2 = icmp ne i32 %g2, %last
   br i1 %new2, label %enter, label %sleep
 enter:
-  %seen = phi i32 [%g1, %spin], [%g2, %sleep]
+  %seen = phi i32 [%g1, %spin], [%g2, %{awake}]
   %inside = atomicrmw add ptr @active, i32 1 seq_cst
   %o = load atomic i32, ptr @open seq_cst, align 4
   %is_open = icmp ne i32 %o, 0
@@ -162,13 +162,14 @@ end:
   ret void
 }}
 
-; After fork, in the child: no worker lives here.
+; Before the first job; and after fork, in the child: no worker lives here.
 define void @mortice_pool_reset() #0 {{
   store atomic i32 0, ptr @started seq_cst, align 4
   store atomic i32 0, ptr @open seq_cst, align 4
   store atomic i32 0, ptr @active seq_cst, align 4
   store atomic i32 0, ptr @sleepers seq_cst, align 4
   store atomic i32 0, ptr @busy seq_cst, align 4
+{initialise}
   ret void
 }}
 
@@ -205,7 +206,7 @@ post:
   %any = icmp ne i32 %asleep, 0
   br i1 %any, label %wake, label %work
 wake:
-  %w = call i64 (i64, ...) @syscall(i64 {futex}, ptr @gen, i32 129, i32 2147483647, ptr null, ptr null, i32 0)
+{wake}
   br label %work
 work:
   call void @chunks()
@@ -222,7 +223,7 @@ rest:
   %short = icmp slt i32 %spins1, 1000
   br i1 %short, label %check, label %yield
 yield:
-  %y = call i64 (i64, ...) @syscall(i64 {sched_yield})
+{give_way}
   br label %check
 end:
   store atomic i32 0, ptr @busy seq_cst, align 4
@@ -232,12 +233,61 @@ attributes #0 = {{ nounwind }}
 """
 
 
+# Linux: the kernel's own wait on a word.
+_FUTEX = {
+    "declare_wait": "declare i64 @syscall(i64, ...)",
+    "set_mask": "2",
+    "awake": "sleep",
+    "wait": "  %r = call i64 (i64, ...) @syscall(i64 {futex}, ptr @gen, i32 128, i32 %last, "
+    "ptr null, ptr null, i32 0)",
+    "wake": "  %w = call i64 (i64, ...) @syscall(i64 {futex}, ptr @gen, i32 129, "
+    "i32 2147483647, ptr null, ptr null, i32 0)",
+    "give_way": "  %y = call i64 (i64, ...) @syscall(i64 {sched_yield})",
+    "initialise": "",
+}
+_FUTEX_CALLS = {"x86_64": (202, 24), "aarch64": (98, 124)}
+
+# POSIX: the generation is looked at once more under the lock before waiting, and whoever changed
+# it takes the lock before waking, so no wake-up is lost.
+_CONDITION = {
+    "declare_wait": """@mutex = internal global [16 x i64] zeroinitializer, align 64
+@condition = internal global [16 x i64] zeroinitializer, align 64
+declare i32 @pthread_mutex_init(ptr, ptr)
+declare i32 @pthread_mutex_lock(ptr)
+declare i32 @pthread_mutex_unlock(ptr)
+declare i32 @pthread_cond_init(ptr, ptr)
+declare i32 @pthread_cond_wait(ptr, ptr)
+declare i32 @pthread_cond_broadcast(ptr)
+declare i32 @sched_yield()""",
+    "set_mask": "3",
+    "awake": "awake",
+    "wait": """  %l1 = call i32 @pthread_mutex_lock(ptr @mutex)
+  br label %look
+look:
+  %g3 = load atomic i32, ptr @gen acquire, align 4
+  %same = icmp eq i32 %g3, %last
+  br i1 %same, label %hold, label %awake
+hold:
+  %r = call i32 @pthread_cond_wait(ptr @condition, ptr @mutex)
+  br label %look
+awake:
+  %l2 = call i32 @pthread_mutex_unlock(ptr @mutex)""",
+    "wake": """  %w1 = call i32 @pthread_mutex_lock(ptr @mutex)
+  %w2 = call i32 @pthread_cond_broadcast(ptr @condition)
+  %w3 = call i32 @pthread_mutex_unlock(ptr @mutex)""",
+    "give_way": "  %y = call i32 @sched_yield()",
+    "initialise": """  %i1 = call i32 @pthread_mutex_init(ptr @mutex, ptr null)
+  %i2 = call i32 @pthread_cond_init(ptr @condition, ptr null)""",
+}
+
+
 def pool_text(target: Target, system: str) -> str:
     """LLVM text of the pool for ``target`` on ``system`` (``sys.platform``)."""
-    if system != "linux":
+    if system == "win32":
         return SERIAL
-    futex, sched_yield = _FUTEX[target.arch]
+    parts = dict(_CONDITION)
+    if system == "linux":
+        futex, sched_yield = _FUTEX_CALLS[target.arch]
+        parts = {k: v.format(futex=futex, sched_yield=sched_yield) for k, v in _FUTEX.items()}
     declare, pause = _PAUSE[target.arch]
-    return _POOL.format(
-        declare_pause=declare, pause=pause, futex=futex, sched_yield=sched_yield, spin=SPIN
-    )
+    return _POOL.format(declare_pause=declare, pause=pause, spin=SPIN, **parts)

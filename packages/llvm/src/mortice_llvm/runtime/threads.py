@@ -38,9 +38,10 @@ def _pool() -> Library:
             _library = load(
                 b"pool", lambda target: pool_text(target, sys.platform), uses_pool=False
             )
+            reset = _library.function("mortice_pool_reset")
+            reset()
             _apply(get_num_threads())
             if hasattr(os, "register_at_fork"):
-                reset = _library.function("mortice_pool_reset")
                 os.register_at_fork(after_in_child=reset)
         return _library
 
