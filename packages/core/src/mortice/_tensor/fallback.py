@@ -13,35 +13,59 @@ _WARNED: set[tuple[str, str]] = set()
 
 def through_cpu(op: Operator, device: str) -> Kernel:
     """A kernel that copies to the host, runs there, and copies the results back."""
-    device_position = op.schema.by_name.get("device")
+    schema = op.schema
+    device_position = schema.by_name.get("device")
+    # Which argument each result is, where it is one that was written to.
+    written = {schema.arguments[i].type.alias: i for i in schema.mutated}
+    same = [written.get(r.type.alias) if r.type.alias else None for r in schema.returns]
 
     def on_cpu(*args: Any) -> Any:
         _policy(op, device)
         where: list[Any] = []
 
         def down(x: Any) -> Any:
-            if isinstance(x, (list, tuple)):
-                return type(x)(down(y) for y in x)  # pyright: ignore[reportUnknownVariableType]
             if hasattr(x, "_k") and x.device.type == device:
                 where.append(x.device)
                 return x.to("cpu")
             return x
 
-        def up(x: Any) -> Any:
-            if isinstance(x, (list, tuple)):
-                return type(x)(up(y) for y in x)  # pyright: ignore[reportUnknownVariableType]
-            return x.to(where[0]) if hasattr(x, "_k") else x
-
         if device_position is not None and args[device_position] is not None:
             where.append(Device(args[device_position]))  # a factory: nothing else says where
             args = (*args[:device_position], CPU, *args[device_position + 1 :])
-        host = [down(x) for x in args]
+        host = [_each(down, x) for x in args]
         result = op(*host)
-        for i in op.schema.mutated:
-            args[i].copy_(host[i])
-        return args[op.schema.mutated[0]] if op.schema.mutated else up(result)
+        for i in schema.mutated:
+            _write_back(args[i], host[i])
+
+        def up(x: Any) -> Any:
+            return x.to(where[0]) if hasattr(x, "_k") else x
+
+        if len(same) == 1:
+            return _each(up, result) if same[0] is None else args[same[0]]
+        made = [
+            _each(up, x) if position is None else args[position]
+            for x, position in zip(result, same)
+        ]
+        return type(result)(*made) if hasattr(result, "_fields") else tuple(made)
 
     return on_cpu
+
+
+def _each(function: Any, x: Any) -> Any:
+    """``function`` of a value, or of each in a list or tuple, whose type is kept."""
+    if not isinstance(x, (list, tuple)):
+        return function(x)
+    values = [_each(function, y) for y in x]  # pyright: ignore[reportUnknownVariableType]
+    return type(x)(*values) if hasattr(x, "_fields") else type(x)(values)  # pyright: ignore
+
+
+def _write_back(target: Any, host: Any) -> None:
+    """Copy what was written on the host into the device's tensor, or list of them."""
+    if isinstance(target, (list, tuple)):
+        for one, its in zip(target, host):  # pyright: ignore[reportUnknownVariableType]
+            _write_back(one, its)
+    elif target is not None:
+        target.copy_(host)
 
 
 def _policy(op: Operator, device: str) -> None:

@@ -208,10 +208,14 @@ def adapt(runtime: DeviceRuntime, op: Operator, device: str) -> Kernel | None:
             return fallback[0](*args)
         where = next(t.device for t in tensors if t.device.type == device)
         specs = rule(*args)
+        # None stands for an output that nobody asked for, as an output_mask says.
         outs = [
-            allocate(tuple(s[0]), s[1], where) for s in (specs if type(specs) is list else [specs])
+            None if s is None else allocate(tuple(s[0]), s[1], where)
+            for s in (specs if type(specs) is list else [specs])
         ]
-        kernel(*[_handle(x, runtime) for x in args], *[o._a for o in outs])
+        kernel(
+            *[_handle(x, runtime) for x in args], *[None if o is None else o._a for o in outs]
+        )
         return tuple(outs) if type(specs) is list else outs[0]
 
     return on_device
