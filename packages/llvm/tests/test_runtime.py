@@ -11,7 +11,7 @@ import pytest
 
 import mortice_llvm
 from mortice_llvm import kernels
-from mortice_llvm.errors import CompileError, LoadError
+from mortice_llvm.errors import CompileError, LoadError, NotAvailable
 from mortice_llvm.runtime import cache, elf, library
 from mortice_llvm.runtime.compiler import check_externs, compile_text
 from mortice_llvm.target import host
@@ -46,6 +46,28 @@ def test_a_cached_kernel_needs_neither_llvmlite_nor_numpy(tmp_path):
     env = {"MORTICE_CACHE_DIR": str(tmp_path)}
     assert _child(GELU, **env) == "0.84134 0.84134 True False"
     assert _child(GELU, **env) == "0.84134 0.84134 False False"
+
+
+def test_without_llvmlite_the_error_says_what_to_install(tmp_path):
+    code = """
+        import sys
+        sys.modules["llvmlite"] = sys.modules["llvmlite.binding"] = None
+        from mortice_llvm import kernels
+        from mortice_llvm.errors import NotAvailable
+        try:
+            kernels.pointwise("gelu")
+        except NotAvailable as e:
+            print(e)
+    """
+    assert "pip install llvmlite" in _child(code, MORTICE_CACHE_DIR=str(tmp_path))
+
+
+@linux
+def test_a_system_without_executable_memory_is_told(monkeypatch):
+    obj = compile_text("define i32 @f() {\n ret i32 7\n}\n", host())
+    monkeypatch.setattr(elf, "_PROT_CODE", 1 << 30)
+    with pytest.raises(NotAvailable, match="executable memory"):
+        elf.load(obj, library.resolve)
 
 
 @linux

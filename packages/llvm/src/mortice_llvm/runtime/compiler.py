@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..errors import CompileError
+from ..errors import CompileError, NotAvailable
 from ..target import Target, triple
 from .threads import lock
 
@@ -34,12 +34,14 @@ def _target_machine(target: Target) -> object:
 
 
 def compile_text(text: str, target: Target) -> bytes:
-    """Returns the object file made of LLVM ``text``; raises CompileError with LLVM's message."""
+    """Returns the object file made of LLVM ``text``; raises CompileError with LLVM's
+    message, NotAvailable without llvmlite.
+    """
     try:
         import llvmlite.binding as llvm
     except ImportError as e:
-        raise CompileError(
-            "llvmlite is needed to compile a kernel that is not cached yet; pip install llvmlite"
+        raise NotAvailable(
+            "llvmlite is needed to compile a kernel that is not cached yet: pip install llvmlite"
         ) from e
     with lock:
         machine = _target_machine(target)

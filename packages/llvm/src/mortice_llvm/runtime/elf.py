@@ -12,12 +12,13 @@ import struct
 from collections.abc import Callable
 from typing import NamedTuple
 
-from ..errors import LoadError
+from ..errors import LoadError, NotAvailable
 
 _ALLOC, _NOBITS, _SYMTAB, _RELA = 2, 8, 2, 4
 _R64, _PC32, _PLT32, _PC64 = 1, 2, 4, 24
 _GOT_KINDS = (9, 41, 42)  # GOTPCREL, GOTPCRELX, REX_GOTPCRELX
 _X86_64 = 62
+_PROT_CODE = 5  # read and execute
 _PAGE = 4096
 _STUB = 16
 
@@ -92,11 +93,10 @@ def _map(size: int) -> int:
     return at
 
 
-def _protect(at: int, size: int, executable: bool) -> None:
+def _make_executable(at: int, size: int) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
-    mode = 5 if executable else 3
-    if libc.mprotect(ctypes.c_void_p(at), ctypes.c_size_t(size), mode):
-        raise LoadError(
+    if libc.mprotect(ctypes.c_void_p(at), ctypes.c_size_t(size), _PROT_CODE):
+        raise NotAvailable(
             "this system does not allow executable memory made at run time: errno "
             f"{ctypes.get_errno()}"
         )
@@ -206,5 +206,5 @@ def load(obj: bytes, resolve: Callable[[str], int]) -> dict[str, int]:
     except (struct.error, IndexError, ValueError, UnicodeDecodeError) as e:
         raise LoadError(f"the object file is damaged: {e}") from e
     ctypes.memmove(base, bytes(image.data), image.size)
-    _protect(base, image.code_size, executable=True)
+    _make_executable(base, image.code_size)
     return found
