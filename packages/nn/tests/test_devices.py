@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import copy
 
-import mortice
 import numpy as np
 import pytest
+
+import mortice
 from mortice import nn, optim
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*has no kernel for device 'ref'")
