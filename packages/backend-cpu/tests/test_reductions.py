@@ -165,3 +165,11 @@ def test_first_gradients_agree_with_those_that_differentiate_again(
     (once,) = m.autograd.grad(y, x, weights, retain_graph=True)
     (again,) = m.autograd.grad(y, x, weights, create_graph=True)
     assert once.tolist() == again.tolist()
+
+
+@pytest.mark.parametrize("edge_order", [1, 2])
+def test_gradient_against_numpy(edge_order: int) -> None:
+    f, x = RANDOM.standard_normal((5, 6)), np.cumsum(RANDOM.uniform(0.5, 1.5, 6))
+    (found,) = m.gradient(m.from_numpy(f), spacing=(m.from_numpy(x),), dim=1, edge_order=edge_order)
+    np.testing.assert_allclose(found.numpy(), np.gradient(f, x, axis=1, edge_order=edge_order))
+    assert len(m.gradient(m.from_numpy(f), spacing=0.5)) == 2

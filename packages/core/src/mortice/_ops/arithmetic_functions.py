@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from mortice._base.errors import DTypeError, InvalidValue, nearest
+from mortice._base.errors import DTypeError, InvalidValue, ShapeError, nearest
 from mortice._dispatch.call import Packet, call, is_operand
 from mortice._dispatch.operator import get
+from mortice._types import dtypes
 from mortice._types.promotion import NUMBERS
+from mortice._types.shapes import wrap_dims
 
 # -- Python operators ------------------------------------------------------------------------------
 
@@ -81,9 +83,8 @@ def norm(
     """The vector norm over ``dim`` (all if None); ``p`` may be a number, "fro" or "nuc"."""
     if p == "nuc":
         pair = (-2, -1) if dim is None else tuple(dim)
-        if out is not None:
-            return get("linalg_matrix_norm.str_ord_out")(input, "nuc", pair, keepdim, dtype, out)
-        return get("linalg_matrix_norm.str_ord")(input, "nuc", pair, keepdim, dtype)
+        found = get("linalg_matrix_norm.str_ord")(input, "nuc", pair, keepdim, dtype)
+        return found if out is None else out.resize_(tuple(found.shape)).copy_(found)
     if p in ("fro", None):
         p = 2
     elif isinstance(p, str):
@@ -119,6 +120,91 @@ def cdist(
     return call(_CDIST, (x1, x2), {"p": p, "compute_mode": compute_mode})
 
 
+def gradient(
+    input: Any,
+    *,
+    spacing: Any = 1,
+    dim: Any = None,
+    edge_order: int = 1,
+) -> tuple[Any, ...]:
+    """Derivative along each of ``dim`` by central differences, one-sided at both ends.
+
+    ``spacing`` is a number, a number per dimension, or a 1-d tensor of coordinates per dimension.
+    ``edge_order`` 1 or 2 is the accuracy at the ends. Formulas: finite differences on three points
+    of unequal distance, second order.
+    """
+    dims = wrap_dims((dim,) if isinstance(dim, int) else dim, input.ndim)
+    steps = _spacings(spacing, len(dims))
+    if edge_order not in (1, 2):
+        raise ShapeError("gradient only supports edge_order=1 and edge_order=2.")
+    for d in dims:
+        if input.shape[d] <= edge_order:
+            raise ShapeError(
+                "gradient expected each dimension size to be at least edge_order+1, but dimension "
+                f"{d} has size {input.shape[d]}"
+            )
+    return tuple(_derivative(input, d, h, edge_order) for d, h in zip(dims, steps))
+
+
+def _spacings(spacing: Any, count: int) -> list[Any]:
+    if spacing is None or type(spacing) in NUMBERS:
+        return [1 if spacing is None else spacing] * count
+    if hasattr(spacing, "_k"):
+        return [spacing] if spacing.ndim else [spacing.item()] * count
+    if len(spacing) != count:
+        raise ShapeError(
+            f"gradient expected spacing to be unspecified, a number, or a list of {count} numbers "
+            f"or tensors (one per dimension), but got a list of {len(spacing)}"
+        )
+    return list(spacing)
+
+
+def _derivative(f: Any, d: int, h: Any, edge_order: int) -> Any:
+    if not f.dtype.differentiable:
+        f = f.to(dtypes.default.dtype)
+    n = f.shape[d]
+
+    def at(start: int, count: int) -> Any:
+        return f.narrow(d, start, count)
+
+    if hasattr(h, "_k"):
+        if h.ndim != 1 or h.shape[0] != n:
+            raise ShapeError(
+                f"gradient expected the coordinates of dimension {d} to be 1-d of length {n}, got "
+                f"shape {tuple(h.shape)}"
+            )
+        gaps = h.diff().reshape([-1 if i == d else 1 for i in range(f.ndim)])
+        first, last = gaps.narrow(d, 0, 1), gaps.narrow(d, n - 2, 1)
+        before, after = gaps.narrow(d, 0, n - 2), gaps.narrow(d, 1, n - 2)
+    else:
+        first = last = before = after = h
+    inner = (
+        at(2, n - 2) * (before / (after * (before + after)))
+        + at(1, n - 2) * ((after - before) / (before * after))
+        - at(0, n - 2) * (after / (before * (before + after)))
+    )
+    if edge_order == 1:
+        left, right = (at(1, 1) - at(0, 1)) / first, (at(n - 1, 1) - at(n - 2, 1)) / last
+    else:
+        p, q = _two(before, d, 0), _two(after, d, 0)
+        left = (
+            -at(0, 1) * ((p * 2 + q) / (p * (p + q)))
+            + at(1, 1) * ((p + q) / (p * q))
+            - at(2, 1) * (p / (q * (p + q)))
+        )
+        p, q = _two(before, d, n - 3), _two(after, d, n - 3)
+        right = (
+            at(n - 3, 1) * (q / (p * (p + q)))
+            - at(n - 2, 1) * ((p + q) / (p * q))
+            + at(n - 1, 1) * ((q * 2 + p) / (q * (p + q)))
+        )
+    return get("cat")((left, inner, right), d)
+
+
+def _two(gaps: Any, d: int, start: int) -> Any:
+    return gaps.narrow(d, start, 1) if hasattr(gaps, "_k") else gaps
+
+
 def _where(self: Any, condition: Any, other: Any) -> Any:
     """``self`` where ``condition`` is true, else ``other``."""
     return _FUNCTIONS["where"](condition, self, other)
@@ -133,6 +219,7 @@ def _polygamma(self: Any, n: int) -> Any:
 _FUNCTIONS: dict[str, Any] = {}
 
 FUNCTIONS: dict[str, Any] = {
+    "gradient": gradient,
     "norm": norm,
     "cdist": cdist,
 }
