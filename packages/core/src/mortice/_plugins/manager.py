@@ -268,8 +268,11 @@ def _needs(entry: Entry) -> Status | None:
 
 
 def _probed_first(entry: Entry) -> Status | None:
-    """If the last process died while loading the entry, let a child try it before we do."""
-    if not markers.abandoned(entry, remove=False) or not probe.can_probe():
+    """If the entry has killed a process that loaded it, let a child try it before we do."""
+    crashed, _ = probe.last_crash(entry)
+    if crashed is None and not markers.abandoned(entry, remove=False):
+        return None
+    if not probe.can_probe():
         return None
     result = probe.run(entry)
     markers.abandoned(entry, remove=True)

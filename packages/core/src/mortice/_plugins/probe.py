@@ -93,12 +93,13 @@ def last(entry: Entry) -> Result | None:
         return None
 
 
-def believed_crash(entry: Entry) -> Result | None:
-    """A remembered crash that is still believed."""
+def last_crash(entry: Entry) -> tuple[Result | None, bool]:
+    """A remembered crash, and whether it is still believed; if not, probe again before a load."""
     result = last(entry)
-    if result is None or result.status.state != "crashed" or entry.distribution.editable:
-        return None
-    return result if time.time() - result.at < CRASH_BELIEVED_SECONDS else None
+    if result is None or result.status.state != "crashed":
+        return None, False
+    fresh = time.time() - result.at < CRASH_BELIEVED_SECONDS
+    return result, fresh and not entry.distribution.editable
 
 
 def forget(entry: Entry) -> None:

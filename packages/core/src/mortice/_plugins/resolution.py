@@ -193,8 +193,8 @@ def _crash(entry: Entry, rivals: list[Entry]) -> Status | None:
 
     if manager.is_ready(entry):
         return None
-    result = probe.believed_crash(entry)
-    if result is None:
+    result, believed = probe.last_crash(entry)
+    if result is None or not believed:
         return None
     return Status("crashed", f"{result.status.reason} (probed {result.age()})", result.status.fix)
 
