@@ -99,7 +99,10 @@ def Tensor_resize_(self, *size, memory_format=None, **kwargs):
             keys = adjust(keys)
         kernel = _t_resize_[keys]
         if type(size[0]) is not int:
-            size = as_ints(size[0] if len(size) == 1 else size, None, False)
+            if type(size[0]) is tuple and len(size) == 1:
+                size = size[0]
+            else:
+                size = as_ints(size[0] if len(size) == 1 else size, None, False)
     except (AttributeError, KeyError, TypeError, IndexError):
         kernel = None
     if kernel is None or kwargs:

@@ -232,7 +232,10 @@ def Tensor_repeat(self, *repeats, **kwargs):
             keys = adjust(keys)
         kernel = _t_repeat[keys]
         if type(repeats[0]) is not int:
-            repeats = as_ints(repeats[0] if len(repeats) == 1 else repeats, None, False)
+            if type(repeats[0]) is tuple and len(repeats) == 1:
+                repeats = repeats[0]
+            else:
+                repeats = as_ints(repeats[0] if len(repeats) == 1 else repeats, None, False)
     except (AttributeError, KeyError, TypeError, IndexError):
         kernel = None
     if kernel is None or kwargs:
@@ -278,7 +281,10 @@ def Tensor_tile(self, *dims, **kwargs):
             keys = adjust(keys)
         kernel = _t_tile[keys]
         if type(dims[0]) is not int:
-            dims = as_ints(dims[0] if len(dims) == 1 else dims, None, False)
+            if type(dims[0]) is tuple and len(dims) == 1:
+                dims = dims[0]
+            else:
+                dims = as_ints(dims[0] if len(dims) == 1 else dims, None, False)
     except (AttributeError, KeyError, TypeError, IndexError):
         kernel = None
     if kernel is None or kwargs:
@@ -334,7 +340,10 @@ def Tensor_flip(self, *dims, **kwargs):
             keys = adjust(keys)
         kernel = _t_flip[keys]
         if type(dims[0]) is not int:
-            dims = as_ints(dims[0] if len(dims) == 1 else dims, None, False)
+            if type(dims[0]) is tuple and len(dims) == 1:
+                dims = dims[0]
+            else:
+                dims = as_ints(dims[0] if len(dims) == 1 else dims, None, False)
     except (AttributeError, KeyError, TypeError, IndexError):
         kernel = None
     if kernel is None or kwargs:

@@ -16,7 +16,10 @@ def Tensor_view(self, *size, **kwargs):
             keys = adjust(keys)
         kernel = _t_view[keys]
         if type(size[0]) is not int:
-            size = as_ints(size[0] if len(size) == 1 else size, None, False)
+            if type(size[0]) is tuple and len(size) == 1:
+                size = size[0]
+            else:
+                size = as_ints(size[0] if len(size) == 1 else size, None, False)
     except (AttributeError, KeyError, TypeError, IndexError):
         kernel = None
     if kernel is None or kwargs:
@@ -144,7 +147,10 @@ def Tensor_permute(self, *dims, **kwargs):
             keys = adjust(keys)
         kernel = _t_permute[keys]
         if type(dims[0]) is not int:
-            dims = as_ints(dims[0] if len(dims) == 1 else dims, None, False)
+            if type(dims[0]) is tuple and len(dims) == 1:
+                dims = dims[0]
+            else:
+                dims = as_ints(dims[0] if len(dims) == 1 else dims, None, False)
     except (AttributeError, KeyError, TypeError, IndexError):
         kernel = None
     if kernel is None or kwargs:
@@ -169,7 +175,10 @@ def Tensor_expand(self, *size, implicit=False, **kwargs):
             keys = adjust(keys)
         kernel = _t_expand[keys]
         if type(size[0]) is not int:
-            size = as_ints(size[0] if len(size) == 1 else size, None, False)
+            if type(size[0]) is tuple and len(size) == 1:
+                size = size[0]
+            else:
+                size = as_ints(size[0] if len(size) == 1 else size, None, False)
     except (AttributeError, KeyError, TypeError, IndexError):
         kernel = None
     if kernel is None or kwargs:
@@ -764,7 +773,10 @@ def Tensor_reshape(self, *shape, **kwargs):
             keys = adjust(keys)
         kernel = _t_reshape[keys]
         if type(shape[0]) is not int:
-            shape = as_ints(shape[0] if len(shape) == 1 else shape, None, False)
+            if type(shape[0]) is tuple and len(shape) == 1:
+                shape = shape[0]
+            else:
+                shape = as_ints(shape[0] if len(shape) == 1 else shape, None, False)
     except (AttributeError, KeyError, TypeError, IndexError):
         kernel = None
     if kernel is None or kwargs:
@@ -1192,7 +1204,10 @@ def Tensor_broadcast_to(self, *size, **kwargs):
             keys = adjust(keys)
         kernel = _t_broadcast_to[keys]
         if type(size[0]) is not int:
-            size = as_ints(size[0] if len(size) == 1 else size, None, False)
+            if type(size[0]) is tuple and len(size) == 1:
+                size = size[0]
+            else:
+                size = as_ints(size[0] if len(size) == 1 else size, None, False)
     except (AttributeError, KeyError, TypeError, IndexError):
         kernel = None
     if kernel is None or kwargs:
