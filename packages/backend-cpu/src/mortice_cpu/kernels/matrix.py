@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -108,7 +108,7 @@ def qr(A: Any, mode: str) -> Any:
         return wrap(q, dtype), wrap(np.zeros(r_shape, a.dtype), dtype)
     if mode == "r":
         return wrap(np.empty(0, a.dtype), dtype), wrap(np.linalg.qr(a, "r"), dtype)
-    q, r = np.linalg.qr(a, mode)
+    q, r = np.linalg.qr(a, cast("Any", mode))
     return wrap(q, dtype), wrap(r, dtype)
 
 
@@ -130,11 +130,11 @@ def svd(A: Any, full_matrices: bool, compute_uv: bool) -> Any:
 
 def eigh(A: Any, UPLO: str, compute_v: bool) -> Any:
     (_, real), (_, dtype) = shape_rule("_linalg_eigh")(A, UPLO, compute_v)
+    triangle: Any = UPLO.upper()
     if not compute_v:
-        return wrap(np.linalg.eigvalsh(A._a, UPLO.upper()), real), wrap(
-            np.empty(0, dtype.numpy), dtype
-        )
-    values, vectors = np.linalg.eigh(A._a, UPLO.upper())
+        values = np.linalg.eigvalsh(A._a, triangle)
+        return wrap(values, real), wrap(np.empty(0, dtype.numpy), dtype)
+    values, vectors = np.linalg.eigh(A._a, triangle)
     return wrap(values, real), wrap(vectors, dtype)
 
 

@@ -427,7 +427,7 @@ def matrix_power(self: Any, n: int) -> Any:
         eye = call("eye", shape[-1], self._t, None, self.device, None)
         return eye.expand(shape).clone()
     base, power = (inv(self), -n) if n < 0 else (self, n)
-    result = None
+    result: Any = None
     while power:
         if power & 1:
             result = base if result is None else result.matmul(base)

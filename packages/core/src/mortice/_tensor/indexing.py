@@ -132,10 +132,12 @@ def setitem(self: Any, index: Any, value: Any) -> None:
         _assign(target, value, is_tensor)
         return
     if not is_tensor:
-        value = get("full")((), value, self._t, None, self.device, None)
-    elif value.ndim > target.ndim:
-        value = _without_leading_ones(value, target.ndim)
-    _call("index_put_", target, tensors, value, False)
+        source: Any = get("full")((), value, self._t, None, self.device, None)
+    else:
+        source = value
+        if source.ndim > target.ndim:
+            source = _without_leading_ones(source, target.ndim)
+    _call("index_put_", target, tensors, source, False)
 
 
 def _written(self: Any, index: Any, value: Any, is_tensor: bool) -> bool:
