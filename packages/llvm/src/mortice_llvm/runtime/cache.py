@@ -12,6 +12,8 @@ from __future__ import annotations
 import os
 import sys
 
+from .._version import __version__
+
 MAGIC = b"MRTOBJ1\n"
 _source_hash: bytes | None = None
 
@@ -48,14 +50,11 @@ def source_hash() -> bytes:
     global _source_hash
     if _source_hash is None:
         root = os.path.dirname(os.path.dirname(__file__))
-        parts: list[bytes] = []
+        parts = [__version__.encode()]  # all there is where sources are not installed
         for folder in (".", "emit", "ir", "kernels", "runtime"):
             try:
                 names = sorted(os.listdir(os.path.join(root, folder)))
-            except OSError:  # inside a zip archive: the version stands for the sources
-                from .._version import __version__
-
-                parts = [__version__.encode()]
+            except OSError:  # inside a zip archive
                 break
             for name in names:
                 if name.endswith(".py"):
