@@ -15,6 +15,7 @@ from mortice._base.errors import (
     SchemaMismatch,
 )
 from mortice._dispatch import keys as K
+from mortice._dispatch.modes import check_result
 from mortice._dispatch.operator import Operator, get
 from mortice._dispatch.schema import parse
 from mortice._library import fakes, gradient
@@ -106,6 +107,7 @@ class CustomOpDef:
         packet = getattr(getattr(import_module("mortice.ops"), namespace), self.operator.schema.name)
         self._opoverload = getattr(packet, self.operator.schema.overload or "default")
         _DEFINITIONS[name] = self
+        self.__class__ = import_module("mortice.ops").direct_class(CustomOpDef, self.operator)
 
     def _missing_fake(self) -> Exception:
         return RegistrationError(
@@ -118,6 +120,9 @@ class CustomOpDef:
         return f"<CustomOpDef({self._qualname})>"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._opoverload(*args, **kwargs)
+
+    def _general(self, args: Any, kwargs: Any) -> Any:
         return self._opoverload(*args, **kwargs)
 
     # -- kernels -------------------------------------------------------------------------------
@@ -162,6 +167,9 @@ class CustomOpDef:
         tensors = op.schema.tensor_positions
         choices = self._choices
         returns_alias = any(r.type.alias for r in op.schema.returns)
+
+        if not choices and device is None and not returns_alias:
+            return _checking(op, function, tensors)
 
         def kernel(*args: Any, **kwargs: Any) -> Any:
             if choices:
@@ -221,6 +229,25 @@ class CustomOpDef:
     def register_mortice_dispatch(self, dispatch_class: Any, fn: Any = None, /) -> Any:
         """Say what a mode or subclass does with this operator."""
         return register_mortice_dispatch(self, dispatch_class, fn, lib=self._library)
+
+
+def _checking(op: Operator, function: Callable[..., Any], positions: Sequence[int]) -> Any:
+    """``function`` with its result checked; a fresh tensor is seen to be one at a glance."""
+
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        result = function(*args, **kwargs)
+        if getattr(result, "_s", result) is None:  # nobody shares its memory
+            for value in args:
+                if value is result:
+                    break
+            else:
+                return result
+        if result is not None:
+            _check_aliases(op, args, result, positions)
+        return check_result(op, result)
+
+    kernel.checks_result = True  # type: ignore[attr-defined]
+    return kernel
 
 
 def _check_aliases(op: Operator, args: Any, result: Any, positions: Sequence[int]) -> None:
