@@ -7,8 +7,12 @@ from typing import Any
 
 import numpy as np
 
-#: From this many elements a native kernel beats numpy even when it must first be loaded.
-LARGE = 8192
+#: From this many elements a native kernel, whose call costs 3 us, beats one pass of numpy,
+LARGE = 16384
+#: several passes,
+COSTLY = 4096
+#: and a Python function called element by element.
+SLOW = 256
 
 _FOUND: dict[tuple[str, str, np.dtype[Any]], Callable[..., None] | None] = {}
 

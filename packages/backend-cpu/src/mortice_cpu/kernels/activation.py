@@ -37,14 +37,19 @@ def _sigmoid(a: Any) -> Any:
     return np.reciprocal(1 + np.exp(-a))
 
 
-def activation(function: Callable[..., Any], native: str = "") -> Kernel:
-    """``function(array, *numbers)`` on floating tensors, computed in float32 or float64."""
+def activation(
+    function: Callable[..., Any], native: str = "", least: int = _native.COSTLY
+) -> Kernel:
+    """``function(array, *numbers)`` on floating tensors, computed in float32 or float64.
+
+    ``native`` names the fused kernel for arrays of at least ``least`` elements.
+    """
 
     def kernel(self: Any, *numbers: Any) -> Any:
         t = self._t
         if t.kind != FLOAT:
             raise TypeError("floating")
-        if native and self._a.size >= _native.LARGE and 1 < t.itemsize < 8:
+        if native and self._a.size >= least and t.itemsize > 1:
             found = _native.apply(native, self._a, numbers=numbers)
             if found is not None:
                 return wrap(found, t)
@@ -54,12 +59,12 @@ def activation(function: Callable[..., Any], native: str = "") -> Kernel:
     return kernel
 
 
-def gradient(function: Callable[..., Any], native: str = "") -> Kernel:
-    """``function(grad, array, *numbers)``, both in the promoted dtype."""
+def gradient(function: Callable[..., Any], native: str = "", least: int = _native.COSTLY) -> Kernel:
+    """``function(grad, array, *numbers)``, both in the promoted dtype; else as ``activation``."""
 
     def kernel(grad: Any, x: Any, *numbers: Any) -> Any:
         t = grad._t if grad._t is x._t else promote(grad._t, x._t)
-        if native and x._a.size >= _native.LARGE and 1 < t.itemsize < 8:
+        if native and x._a.size >= least and t.itemsize > 1:
             found = _native.apply(native, grad._a, x._a, numbers=numbers)
             if found is not None:
                 return wrap(found, t)
@@ -182,11 +187,11 @@ def _gelu_tanh_backward(g: Any, a: Any) -> Any:
 
 
 _gelu_forms = {
-    "none": activation(_gelu, "gelu"),
+    "none": activation(_gelu, "gelu", _native.SLOW),
     "tanh": activation(_gelu_tanh, "gelu_tanh"),
 }
 _gelu_backward_forms = {
-    "none": gradient(_gelu_backward, "gelu_backward"),
+    "none": gradient(_gelu_backward, "gelu_backward", _native.SLOW),
     "tanh": gradient(_gelu_tanh_backward, "gelu_tanh_backward"),
 }
 

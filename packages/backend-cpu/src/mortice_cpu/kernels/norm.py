@@ -42,7 +42,7 @@ def normalise_rows(x: Array, eps: float, out: Array) -> tuple[Array, Array]:
 
 def _fused(name: str, arrays: tuple[Array, ...], rows: int, columns: int, *numbers: float) -> bool:
     """Run a fused row kernel on contiguous float32 arrays; False where there is none."""
-    if rows * columns < _native.LARGE:
+    if rows * columns < _native.COSTLY:
         return False
     for a in arrays:
         if a.dtype != np.float32 or not a.flags.c_contiguous:

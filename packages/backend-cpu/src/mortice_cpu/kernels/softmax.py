@@ -26,7 +26,7 @@ def _is_last(a: Any, dim: int) -> bool:
 def _by_row(name: str, dim: int, *arrays: Any) -> Any:
     """A fused row kernel over the last dimension, or None where it does not apply."""
     first = arrays[0]
-    if first.size < _native.LARGE or first.itemsize > 4:
+    if first.size < _native.COSTLY or first.itemsize > 4:
         return None
     if not all(_is_last(a, dim) and a.dtype == first.dtype for a in arrays):
         return None
