@@ -155,14 +155,23 @@ def topk(self: Any, k: int, dim: int, largest: bool, sorted: bool) -> Any:
 
 
 def _first_k(a: Any, k: int, axis: int, largest: bool) -> Any:
-    """Indices of the k greatest (or least), best first."""
+    """Indices of the k greatest (or least), best first; nan is the greatest."""
     n = a.shape[axis]
-    if k * 8 < n and a.dtype.kind == "f" and not np.isnan(a).any():
-        part = np.argpartition(-a if largest else a, k, axis).take(range(k), axis)
-        part.sort(axis)
-        inner = _order(np.take_along_axis(a, part, axis), axis, largest)
-        return np.take_along_axis(part, inner, axis)
-    return _order(a, axis, largest).take(range(k), axis)
+    if not 0 < k * 8 < n:
+        return _order(a, axis, largest)[_along(a.ndim, axis, 0, k)]
+    if largest:
+        part = np.argpartition(a, n - k, axis)[_along(a.ndim, axis, n - k, n)]
+    else:
+        part = np.argpartition(a, k - 1, axis)[_along(a.ndim, axis, 0, k)]
+    # by index first, so that equals stay in order
+    part = np.sort(part, axis)
+    inner = _order(np.take_along_axis(a, part, axis), axis, largest)
+    return np.take_along_axis(part, inner, axis)
+
+
+def _along(ndim: int, axis: int, start: int, stop: int) -> Any:
+    """The index of a slice along one axis."""
+    return (slice(None),) * axis + (slice(start, stop),) + (slice(None),) * (ndim - axis - 1)
 
 
 def _pick(self: Any, a: Any, order: Any, place: Any, axis: int, keepdim: bool, result: Any) -> Any:
