@@ -151,3 +151,17 @@ def test_real_and_imag_are_views() -> None:
     z.imag = 0
     assert z.tolist() == [10 + 0j, 30 + 0j]
     assert z.conj().tolist() == [10 + 0j, 30 + 0j]
+
+
+@pytest.mark.parametrize("size", [100, 20_000])
+def test_scaled_sums_in_place(size: int) -> None:
+    """Large arrays are updated by one fused pass, except where memory overlaps."""
+    a, b, c = (RANDOM.standard_normal(size).astype(np.float32) for _ in range(3))
+    x = m.from_numpy(a.copy()).add_(m.from_numpy(b), alpha=0.5)
+    np.testing.assert_allclose(x.numpy(), a + b * np.float32(0.5), rtol=1e-6, atol=1e-6)
+    x.sub_(m.from_numpy(c), alpha=2).addcmul_(m.from_numpy(b), m.from_numpy(c), value=-3)
+    wanted = a + b * np.float32(0.5) - 2 * c - 3 * b * c
+    np.testing.assert_allclose(x.numpy(), wanted, rtol=1e-5, atol=1e-5)
+    y = m.from_numpy(a.copy())
+    y[1:].add_(y[:-1], alpha=2)
+    np.testing.assert_allclose(y.numpy()[1:], a[1:] + 2 * a[:-1], rtol=1e-6, atol=1e-6)

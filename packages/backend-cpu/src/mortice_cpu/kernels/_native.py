@@ -48,13 +48,27 @@ def address(array: np.ndarray[Any, Any]) -> int:
 
 def apply(name: str, *arrays: Any, numbers: tuple[float, ...] = ()) -> Any:
     """A one-output pointwise kernel on equal-shaped contiguous arrays; None where it cannot run."""
+    kernel = _fitting(name, arrays)
+    if kernel is None:
+        return None
+    out = np.empty_like(arrays[0])
+    kernel(address(out), *map(address, arrays), out.size, *numbers)
+    return out
+
+
+def apply_in_place(name: str, *arrays: Any, numbers: tuple[float, ...] = ()) -> bool:
+    """As ``apply``, into the first of the arrays; False where it cannot run."""
+    kernel = _fitting(name, arrays)
+    if kernel is None:
+        return False
+    places = [address(a) for a in arrays]
+    kernel(places[0], *places, arrays[0].size, *numbers)
+    return True
+
+
+def _fitting(name: str, arrays: tuple[Any, ...]) -> Callable[..., None] | None:
     first = arrays[0]
     for a in arrays:
         if a.dtype != first.dtype or a.shape != first.shape or not a.flags.c_contiguous:
             return None
-    kernel = pointwise(name, first.dtype)
-    if kernel is None:
-        return None
-    out = np.empty_like(first)
-    kernel(address(out), *map(address, arrays), first.size, *numbers)
-    return out
+    return pointwise(name, first.dtype)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from mortice.backend import CPU_KEYS, Tensor, dtypes
+from mortice_cpu.kernels import _native
 from mortice_cpu.kernels._elementwise import (
     FLOAT,
     NUMBERS,
@@ -115,6 +116,11 @@ def rsub(self: Any, other: Any, alpha: Any) -> Any:
     return sub(other, self, alpha)
 
 
+def _overlap(a: Any, b: Any) -> bool:
+    """Whether a fused kernel would read what it has written: partly the same memory."""
+    return a is not b and np.may_share_memory(a, b)
+
+
 def _sum_inplace(name: str, function: Any, functional: Kernel) -> Kernel:
     def kernel(self: Any, other: Any, alpha: Any) -> Any:
         a = self._a
@@ -127,6 +133,12 @@ def _sum_inplace(name: str, function: Any, functional: Kernel) -> Kernel:
             elif t.kind == FLOAT and type(other) is not complex:
                 b = number(other, a.dtype)
             if b is not None and (b.ndim == 0 or b.shape == a.shape):
+                if alpha != 1 and a.size >= _native.LARGE and t.kind == FLOAT and b.ndim:
+                    scale = alpha if function is np.add else -alpha
+                    if not _overlap(a, b) and _native.apply_in_place(
+                        "add_scaled", a, b, numbers=(scale,)
+                    ):
+                        return self
                 if alpha != 1:
                     b = b * number(alpha, a.dtype)
                 function(a, b, a)

@@ -89,6 +89,12 @@ def _ternary_inplace(name: str, function: Any, functional: Kernel) -> Kernel:
             and a.flags.c_contiguous
             and type(value) is not complex
         ):
+            if a.size >= _native.LARGE and not (
+                np.may_share_memory(a, b) or np.may_share_memory(a, c)
+            ):
+                fused = "addcmul" if function is np.multiply else "addcdiv"
+                if _native.apply_in_place(fused, a, b, c, numbers=(value,)):
+                    return self
             product = function(b, c)
             if value != 1:
                 np.multiply(product, number(value, a.dtype), product)
