@@ -247,3 +247,18 @@ def test_a_class_sees_that_it_is_indexed():
     x[0] = 1
     assert x[0].item() == 1
     assert seen[:2] == [mortice.Tensor.__setitem__, mortice.Tensor.__getitem__]
+
+
+def test_numpys_functions_and_operators():
+    x = mortice.tensor([1.0, 4.0])
+    assert type(np.sqrt(x)) is mortice.Tensor
+    assert np.sqrt(x).tolist() == [1, 2]
+    assert type(x + np.ones(2)) is mortice.Tensor
+    assert (np.array([1.0, 2.0]) == x).tolist() == [True, False]
+    assert (np.float64(2) * x).tolist() == [2, 8]
+    assert np.asarray(x, copy=False)[1] == 4
+    with pytest.raises(ValueError, match="without a copy"):
+        np.asarray(x, dtype=np.int32, copy=False)
+    assert np.arange(5)[mortice.tensor([1, 2])].tolist() == [1, 2]
+    assert mortice.tensor([np.float64(1), np.float64(2)]).dtype is mortice.float64
+    assert mortice.tensor([np.ones(2, np.int8)]).dtype is mortice.int8

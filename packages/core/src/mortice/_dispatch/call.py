@@ -274,8 +274,17 @@ def call_operator(
     """As ``slow``, for Python operators: NotImplemented where the operand is not ours."""
     other = positional[-1]
     if len(positional) > 1 and not is_operand(other):
-        return NotImplemented
+        if packet.name not in _COMPARISONS or type(other).__name__ != "ndarray":
+            return NotImplemented
+        # Neither side would compare elements, and Python would compare identities.
+        from importlib import import_module
+
+        other = import_module("mortice._tensor.construct").from_numpy(other)
+        positional = (*positional[:-1], other)
     return slow(packet, positional, defaults, keywords, kwargs)
+
+
+_COMPARISONS = frozenset(("eq", "ne", "lt", "le", "gt", "ge"))
 
 
 def is_operand(value: Any) -> bool:
@@ -283,9 +292,13 @@ def is_operand(value: Any) -> bool:
     from mortice._dispatch.bind import is_int
     from mortice._types.promotion import NUMBERS
 
-    if hasattr(value, "_k") or type(value) in NUMBERS or _is_duck(value) or is_int(value):
+    if hasattr(value, "_k") or type(value) in NUMBERS:
         return True
-    return isinstance(value, (int, float, complex)) or type(value).__module__ == "numpy"
+    if type(value).__module__ == "numpy":
+        return not value.ndim  # arrays answer themselves: tensor + array is numpy's to do
+    if _is_duck(value) or is_int(value):
+        return True
+    return isinstance(value, (int, float, complex))
 
 
 def as_ints(value: Any, length: int | None, optional: bool) -> Any:

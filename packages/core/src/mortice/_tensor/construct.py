@@ -130,7 +130,9 @@ def _from_sequence(data: Any, dtype: DType | None) -> Tensor:
     if array.dtype.kind in "US":
         raise ArgumentError("tensor(): too many dimensions 'str': strings cannot be elements.")
     if dtype is None:
-        dtype = _inferred(array)
+        keeps = isinstance(first, (np.generic, np.ndarray)) or hasattr(first, "_k")
+        dtype = dtypes.from_numpy(array.dtype) if keeps else _inferred(array)
+        dtype = dtype or _inferred(array)
     if dtypes.from_numpy(array.dtype) is dtype:
         return wrap(array, dtype)
     out = np.empty(array.shape, dtype.numpy)
@@ -149,7 +151,7 @@ def _unwrapped(data: Any) -> Any:
 
 
 def _inferred(array: np.ndarray[Any, Any]) -> DType:
-    """Python floats become the default dtype; numpy numbers in a list keep their own."""
+    """Python floats become the default dtype."""
     if array.dtype == np.float64:
         return dtypes.default.dtype
     if array.dtype == np.complex128:

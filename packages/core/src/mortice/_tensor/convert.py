@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from mortice._base.errors import ArgumentError, AutogradError, DeviceError
+from mortice._base.errors import ArgumentError, AutogradError, DeviceError, InvalidValue
 from mortice._dispatch import keys as K
 from mortice._dispatch.operator import get
 from mortice._tensor.tensor import Tensor
@@ -38,8 +38,19 @@ def array_protocol(self: Tensor, dtype: Any = None, copy: Any = None) -> np.ndar
     """numpy's conversion protocol: ``np.asarray(tensor)``."""
     a = numpy(self)
     if dtype is not None and a.dtype != dtype:
+        if copy is False:
+            raise InvalidValue(
+                f"__array__(): elements of {a.dtype} cannot be seen as {dtype} without a copy."
+            )
         return a.astype(dtype)
     return a.copy() if copy else a
+
+
+def array_wrap(self: Tensor, array: Any, context: Any = None, return_scalar: bool = False) -> Any:
+    """What numpy's own functions on tensors return: a tensor over their result."""
+    from mortice._tensor.construct import from_numpy
+
+    return from_numpy(np.asarray(array))
 
 
 def tolist(self: Tensor) -> Any:
@@ -233,6 +244,7 @@ METHODS: dict[str, Any] = {
     "map_": map_,
     "numpy": numpy,
     "__array__": array_protocol,
+    "__array_wrap__": array_wrap,
     "tolist": tolist,
     "to": to,
     "cpu": cpu,
