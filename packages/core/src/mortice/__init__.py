@@ -51,6 +51,14 @@ if TYPE_CHECKING:
     from mortice._generated.names import *  # noqa: F403
 
 
+#: Constants, as in PyTorch.
+pi = 3.141592653589793
+e = 2.718281828459045
+inf = float("inf")
+nan = float("nan")
+newaxis = None
+
+
 def _install() -> None:
     """Put dtypes, layouts, generated functions and methods in place."""
     names = globals()

@@ -417,5 +417,128 @@ def Tensor_matrix_exp(self, **kwargs):
         raise
 
 _m_matrix_exp.public = Tensor_matrix_exp
-FUNCTIONS = {"inverse": inverse, "det": det, "logdet": logdet, "slogdet": slogdet, "triangular_solve": triangular_solve, "cholesky": cholesky, "cholesky_inverse": cholesky_inverse, "cholesky_solve": cholesky_solve, "matrix_power": matrix_power, "matrix_exp": matrix_exp}
-METHODS = {"inverse": Tensor_inverse, "det": Tensor_det, "logdet": Tensor_logdet, "slogdet": Tensor_slogdet, "triangular_solve": Tensor_triangular_solve, "cholesky": Tensor_cholesky, "cholesky_inverse": Tensor_cholesky_inverse, "cholesky_solve": Tensor_cholesky_solve, "matrix_power": Tensor_matrix_power, "matrix_exp": Tensor_matrix_exp}
+_t_svd = table('svd')
+_p_svd = Packet("svd")
+def svd(input, some=True, compute_uv=True, **kwargs):
+    if kwargs:
+        return slow(_p_svd, (input, some, compute_uv,), (True, True, ), (), kwargs)
+    try:
+        keys = input._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_svd[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_svd, (input, some, compute_uv,), (True, True, ), (), kwargs)
+    try:
+        return kernel(input, some, compute_uv)
+    except Exception as error:
+        failed('svd', error, (input, some, compute_uv,))
+        raise
+
+_p_svd.public = svd
+_m_svd = Packet("svd", True)
+def Tensor_svd(self, some=True, compute_uv=True, **kwargs):
+    if kwargs:
+        return slow(_m_svd, (self, some, compute_uv,), (True, True, ), (), kwargs)
+    try:
+        keys = self._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_svd[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_svd, (self, some, compute_uv,), (True, True, ), (), kwargs)
+    try:
+        return kernel(self, some, compute_uv)
+    except Exception as error:
+        failed('svd', error, (self, some, compute_uv,))
+        raise
+
+_m_svd.public = Tensor_svd
+_t_qr = table('qr')
+_p_qr = Packet("qr")
+def qr(input, some=True, **kwargs):
+    if kwargs:
+        return slow(_p_qr, (input, some,), (True, ), (), kwargs)
+    try:
+        keys = input._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_qr[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_qr, (input, some,), (True, ), (), kwargs)
+    try:
+        return kernel(input, some)
+    except Exception as error:
+        failed('qr', error, (input, some,))
+        raise
+
+_p_qr.public = qr
+_m_qr = Packet("qr", True)
+def Tensor_qr(self, some=True, **kwargs):
+    if kwargs:
+        return slow(_m_qr, (self, some,), (True, ), (), kwargs)
+    try:
+        keys = self._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_qr[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_qr, (self, some,), (True, ), (), kwargs)
+    try:
+        return kernel(self, some)
+    except Exception as error:
+        failed('qr', error, (self, some,))
+        raise
+
+_m_qr.public = Tensor_qr
+_t_pinverse = table('pinverse')
+_p_pinverse = Packet("pinverse")
+def pinverse(input, rcond=1e-15, **kwargs):
+    if kwargs:
+        return slow(_p_pinverse, (input, rcond,), (1e-15, ), (), kwargs)
+    try:
+        keys = input._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_pinverse[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_pinverse, (input, rcond,), (1e-15, ), (), kwargs)
+    try:
+        return kernel(input, rcond)
+    except Exception as error:
+        failed('pinverse', error, (input, rcond,))
+        raise
+
+_p_pinverse.public = pinverse
+_m_pinverse = Packet("pinverse", True)
+def Tensor_pinverse(self, rcond=1e-15, **kwargs):
+    if kwargs:
+        return slow(_m_pinverse, (self, rcond,), (1e-15, ), (), kwargs)
+    try:
+        keys = self._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_pinverse[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_m_pinverse, (self, rcond,), (1e-15, ), (), kwargs)
+    try:
+        return kernel(self, rcond)
+    except Exception as error:
+        failed('pinverse', error, (self, rcond,))
+        raise
+
+_m_pinverse.public = Tensor_pinverse
+FUNCTIONS = {"inverse": inverse, "det": det, "logdet": logdet, "slogdet": slogdet, "triangular_solve": triangular_solve, "cholesky": cholesky, "cholesky_inverse": cholesky_inverse, "cholesky_solve": cholesky_solve, "matrix_power": matrix_power, "matrix_exp": matrix_exp, "svd": svd, "qr": qr, "pinverse": pinverse}
+METHODS = {"inverse": Tensor_inverse, "det": Tensor_det, "logdet": Tensor_logdet, "slogdet": Tensor_slogdet, "triangular_solve": Tensor_triangular_solve, "cholesky": Tensor_cholesky, "cholesky_inverse": Tensor_cholesky_inverse, "cholesky_solve": Tensor_cholesky_solve, "matrix_power": Tensor_matrix_power, "matrix_exp": Tensor_matrix_exp, "svd": Tensor_svd, "qr": Tensor_qr, "pinverse": Tensor_pinverse}

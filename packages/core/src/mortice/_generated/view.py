@@ -507,6 +507,26 @@ def Tensor_unbind(self, dim=0, **kwargs):
 
 _m_unbind.public = Tensor_unbind
 _t_detach = table('detach')
+_p_detach = Packet("detach")
+def detach(input, **kwargs):
+    if kwargs:
+        return slow(_p_detach, (input,), (), (), kwargs)
+    try:
+        keys = input._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_detach[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_detach, (input,), (), (), kwargs)
+    try:
+        return kernel(input)
+    except Exception as error:
+        failed('detach', error, (input,))
+        raise
+
+_p_detach.public = detach
 _m_detach = Packet("detach", True)
 def Tensor_detach(self, **kwargs):
     if kwargs:
@@ -1838,5 +1858,5 @@ def unbind_copy(input, dim=0, **kwargs):
         raise
 
 _p_unbind_copy.public = unbind_copy
-FUNCTIONS = {"transpose": transpose, "t": t, "permute": permute, "as_strided": as_strided, "select": select, "unsqueeze": unsqueeze, "squeeze": squeeze, "diagonal": diagonal, "split_with_sizes": split_with_sizes, "unbind": unbind, "split": split, "unsafe_split": unsafe_split, "unsafe_split_with_sizes": unsafe_split_with_sizes, "chunk": chunk, "unsafe_chunk": unsafe_chunk, "tensor_split": tensor_split, "hsplit": hsplit, "vsplit": vsplit, "dsplit": dsplit, "reshape": reshape, "flatten": flatten, "unflatten": unflatten, "ravel": ravel, "movedim": movedim, "moveaxis": moveaxis, "swapaxes": swapaxes, "swapdims": swapdims, "adjoint": adjoint, "narrow": narrow, "narrow_copy": narrow_copy, "broadcast_to": broadcast_to, "as_strided_": as_strided_, "detach_": detach_, "alias_copy": alias_copy, "as_strided_copy": as_strided_copy, "detach_copy": detach_copy, "diagonal_copy": diagonal_copy, "expand_copy": expand_copy, "permute_copy": permute_copy, "select_copy": select_copy, "slice_copy": slice_copy, "squeeze_copy": squeeze_copy, "t_copy": t_copy, "transpose_copy": transpose_copy, "unfold_copy": unfold_copy, "unsqueeze_copy": unsqueeze_copy, "view_copy": view_copy, "view_as_real_copy": view_as_real_copy, "view_as_complex_copy": view_as_complex_copy, "split_copy": split_copy, "split_with_sizes_copy": split_with_sizes_copy, "unbind_copy": unbind_copy}
+FUNCTIONS = {"transpose": transpose, "t": t, "permute": permute, "as_strided": as_strided, "select": select, "unsqueeze": unsqueeze, "squeeze": squeeze, "diagonal": diagonal, "split_with_sizes": split_with_sizes, "unbind": unbind, "detach": detach, "split": split, "unsafe_split": unsafe_split, "unsafe_split_with_sizes": unsafe_split_with_sizes, "chunk": chunk, "unsafe_chunk": unsafe_chunk, "tensor_split": tensor_split, "hsplit": hsplit, "vsplit": vsplit, "dsplit": dsplit, "reshape": reshape, "flatten": flatten, "unflatten": unflatten, "ravel": ravel, "movedim": movedim, "moveaxis": moveaxis, "swapaxes": swapaxes, "swapdims": swapdims, "adjoint": adjoint, "narrow": narrow, "narrow_copy": narrow_copy, "broadcast_to": broadcast_to, "as_strided_": as_strided_, "detach_": detach_, "alias_copy": alias_copy, "as_strided_copy": as_strided_copy, "detach_copy": detach_copy, "diagonal_copy": diagonal_copy, "expand_copy": expand_copy, "permute_copy": permute_copy, "select_copy": select_copy, "slice_copy": slice_copy, "squeeze_copy": squeeze_copy, "t_copy": t_copy, "transpose_copy": transpose_copy, "unfold_copy": unfold_copy, "unsqueeze_copy": unsqueeze_copy, "view_copy": view_copy, "view_as_real_copy": view_as_real_copy, "view_as_complex_copy": view_as_complex_copy, "split_copy": split_copy, "split_with_sizes_copy": split_with_sizes_copy, "unbind_copy": unbind_copy}
 METHODS = {"view": Tensor_view, "transpose": Tensor_transpose, "t": Tensor_t, "permute": Tensor_permute, "expand": Tensor_expand, "as_strided": Tensor_as_strided, "select": Tensor_select, "unsqueeze": Tensor_unsqueeze, "squeeze": Tensor_squeeze, "diagonal": Tensor_diagonal, "unfold": Tensor_unfold, "split_with_sizes": Tensor_split_with_sizes, "unbind": Tensor_unbind, "detach": Tensor_detach, "split": Tensor_split, "unsafe_split": Tensor_unsafe_split, "unsafe_split_with_sizes": Tensor_unsafe_split_with_sizes, "chunk": Tensor_chunk, "unsafe_chunk": Tensor_unsafe_chunk, "tensor_split": Tensor_tensor_split, "hsplit": Tensor_hsplit, "vsplit": Tensor_vsplit, "dsplit": Tensor_dsplit, "reshape": Tensor_reshape, "reshape_as": Tensor_reshape_as, "view_as": Tensor_view_as, "flatten": Tensor_flatten, "unflatten": Tensor_unflatten, "ravel": Tensor_ravel, "movedim": Tensor_movedim, "moveaxis": Tensor_moveaxis, "swapaxes": Tensor_swapaxes, "swapdims": Tensor_swapdims, "adjoint": Tensor_adjoint, "narrow": Tensor_narrow, "narrow_copy": Tensor_narrow_copy, "expand_as": Tensor_expand_as, "broadcast_to": Tensor_broadcast_to, "transpose_": Tensor_transpose_, "swapaxes_": Tensor_swapaxes_, "swapdims_": Tensor_swapdims_, "t_": Tensor_t_, "squeeze_": Tensor_squeeze_, "unsqueeze_": Tensor_unsqueeze_, "as_strided_": Tensor_as_strided_, "detach_": Tensor_detach_}

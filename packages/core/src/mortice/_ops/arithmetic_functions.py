@@ -231,6 +231,7 @@ METHODS: dict[str, Any] = {
     "__rpow__": _rpow,
     "__rfloordiv__": _reflected("floor_divide"),
     "__rmod__": _reflected("remainder"),
+    "__rmatmul__": _reflected("matmul"),
     "__rlshift__": _reflected("bitwise_left_shift"),
     "__rrshift__": _reflected("bitwise_right_shift"),
     "real": property(_real, _set_part("real")),

@@ -593,4 +593,24 @@ def matrix_exp(self: Any) -> Any:
     return result
 
 
+# -- PyTorch's older names ---------------------------------------------------------------------------
+
+
+def svd_old(self: Any, some: bool, compute_uv: bool) -> Any:
+    if not compute_uv:
+        *batch, m, n = self._a.shape
+        u = self.new_zeros((*batch, m, m))
+        return u, svdvals(self), self.new_zeros((*batch, n, n))
+    u, s, vh = svd(self, not some)
+    return u, s, ct(vh)
+
+
+def qr_old(self: Any, some: bool) -> Any:
+    return call("linalg_qr", self, "reduced" if some else "complete")
+
+
+def pinverse(self: Any, rcond: float) -> Any:
+    return pinv(self, 0.0, rcond, False)
+
+
 __all__ = [name for name in dir() if not name.startswith("_")]

@@ -366,6 +366,10 @@ class Tensor(Methods):
             raise TypeError("iteration over a 0-d tensor")
         return iter(self.unbind(0))
 
+    def __reversed__(self) -> Tensor:
+        """The tensor with its first dimension (or all elements of a 0-d one) in reverse order."""
+        return self.flip(0) if self._a.shape else self
+
     def __contains__(self, element: Any) -> bool:
         if isinstance(element, (Tensor, int, float, complex)):
             return bool((self == element).any().item())
