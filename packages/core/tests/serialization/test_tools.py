@@ -103,6 +103,24 @@ def test_safetensors_there_and_back(tmp_path: Path) -> None:
 
 
 @needs_safetensors
+def test_inspect_reads_safetensors_too(tmp_path: Path, capsys: Any) -> None:
+    path = tmp_path / "x.safetensors"
+    serialization.save({"w": mortice.tensor([[1.0, 2.0]]), "n": mortice.tensor(3)}, path)
+    found = serialization.inspect(path)
+    assert found.format == "safetensors"
+    assert {(row.name, row.dtype, row.shape, row.nbytes) for row in found.rows} == {
+        ("w", "float32", (1, 2), 8),
+        ("n", "int64", (), 8),
+    }
+    code, out, _ = run(capsys, "inspect", path)
+    assert code == 0
+    assert "float32" in out
+    path.write_bytes(b"rubbish")
+    with pytest.raises(CheckpointError, match="not a whole safetensors file"):
+        serialization.inspect(path)
+
+
+@needs_safetensors
 def test_convert_command(tmp_path: Path, capsys: Any) -> None:
     source, target, back = (tmp_path / name for name in ("a.pt", "b.safetensors", "c.pt"))
     serialization.save(

@@ -61,32 +61,37 @@ def _library() -> Any:
     return safetensors
 
 
-def load_safetensors(f: Any, map_location: Any = None) -> dict[str, Tensor]:
-    """The tensors of a ``.safetensors`` file by name. Raises CheckpointError for a damaged one."""
+def open_safetensors(path: str) -> list[tuple[str, str, tuple[int, ...]]]:
+    """Name, dtype (as the file says it) and shape of each tensor, in the order of the file.
+
+    Raises CheckpointError for a damaged file.
+    """
     library = _library()
-    path = os.fspath(f)
-    placement = Placement(map_location)
     try:
         opened = library.safe_open(path, "numpy")
-        names = list(opened.offset_keys())
-        kinds = {name: opened.get_slice(name).get_dtype() for name in names}
-        raw = _raw(library, path, kinds)
-        arrays = {
-            name: raw[name] if name in raw else opened.get_tensor(name).reshape(-1).view(np.uint8)
-            for name in names
-        }
-        shapes = {name: tuple(opened.get_slice(name).get_shape()) for name in names}
+        slices = [(name, opened.get_slice(name)) for name in opened.offset_keys()]
+        return [(name, part.get_dtype(), tuple(part.get_shape())) for name, part in slices]
     except library.SafetensorError as error:
         raise CheckpointError(
             f"not a whole safetensors file ({error})",
             path=path,
             fix="The file is damaged; copy or download it again.",
         ) from error
+
+
+def load_safetensors(f: Any, map_location: Any = None) -> dict[str, Tensor]:
+    """The tensors of a ``.safetensors`` file by name. Raises CheckpointError for a damaged one."""
+    path = os.fspath(f)
+    placement = Placement(map_location)
+    described = open_safetensors(path)
+    library = _library()
+    raw = _raw(library, path, {name: kind for name, kind, _ in described})
+    opened = library.safe_open(path, "numpy")
     loaded: dict[str, Tensor] = {}
-    for name in names:
-        dtype = dtypes.ALL[DTYPES[kinds[name]]]
-        storage = placement.place(host_storage(np.ascontiguousarray(arrays[name])), "cpu")
-        loaded[name] = make.from_storage(storage, dtype, shapes[name])
+    for name, kind, shape in described:
+        data = raw[name] if name in raw else opened.get_tensor(name).reshape(-1).view(np.uint8)
+        storage = placement.place(host_storage(np.ascontiguousarray(data)), "cpu")
+        loaded[name] = make.from_storage(storage, dtypes.ALL[DTYPES[kind]], shape)
     return loaded
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import os
 import re
 import sys
 from types import FunctionType
@@ -68,8 +70,12 @@ def inspect(f: Any, *, limits: dict[str, int] | None = None) -> Contents:
     """Names, shapes, dtypes, sizes of all tensors in a checkpoint, and the globals it wants.
 
     Reads also files that `load` refuses because of their globals. Raises CheckpointError for a file
-    that is damaged or not understood.
+    that is damaged or not understood. A path ending in ``.safetensors`` is read with that library.
     """
+    from mortice.serialization.load import is_safetensors
+
+    if is_safetensors(f):
+        return _inspect_safetensors(os.fspath(f))
     source = Source(f)
     try:
         names = Names(collect=True)
@@ -96,6 +102,20 @@ def inspect(f: Any, *, limits: dict[str, int] | None = None) -> Contents:
         )
     finally:
         source.close()
+
+
+def _inspect_safetensors(path: str) -> Contents:
+    from mortice.serialization.convert import DTYPES, open_safetensors
+    from mortice.serialization.formats import DTYPES as SIZES
+
+    rows: list[Row] = []
+    for name, kind, shape in open_safetensors(path):
+        dtype = DTYPES.get(kind, kind)
+        nbytes = math.prod(shape) * SIZES[dtype][0] if dtype in SIZES else 0
+        rows.append(Row(name, "tensor", dtype, shape, nbytes, "cpu", name, False, False))
+    total = sum(row.nbytes for row in rows)
+    size = os.path.getsize(path)
+    return Contents("safetensors", "little", rows, {}, [], [], total, size, [])
 
 
 class _Lister:

@@ -56,7 +56,7 @@ def load(
     unknown = [name for name in pickle_load_args if name not in _PICKLE_ARGS]
     if unknown:
         raise InvalidValue(f"load() got an unknown argument {unknown[0]!r}.")
-    if _is_safetensors(f):
+    if is_safetensors(f):
         from mortice.serialization.convert import load_safetensors
 
         return load_safetensors(f, map_location)
@@ -215,7 +215,8 @@ def _default_big() -> bool:
     return endianness is options.LoadEndianness.BIG
 
 
-def _is_safetensors(f: Any) -> bool:
+def is_safetensors(f: Any) -> bool:
+    """Whether ``f`` is the path of a safetensors file, by its name."""
     import os
 
     return isinstance(f, (str, os.PathLike)) and os.fspath(f).endswith(".safetensors")
