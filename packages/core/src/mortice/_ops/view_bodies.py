@@ -6,6 +6,7 @@ Each calls public operators only, so gradients flow and every device has them.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 from mortice._base.errors import AutogradError, DimensionError, ShapeError
@@ -247,7 +248,7 @@ def tensor_split_indices(self: Any, indices: Sequence[int], dim: int) -> Any:
     d = wrap_dim(dim, len(shape))
     bounds = [0, *indices, shape[d]]
     return tuple(
-        call("slice.Tensor", self, d, first, last, 1) for first, last in zip(bounds, bounds[1:])
+        call("slice.Tensor", self, d, first, last, 1) for first, last in pairwise(bounds)
     )
 
 

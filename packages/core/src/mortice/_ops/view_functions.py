@@ -60,7 +60,7 @@ _split.public = _split_sizes.public = split
 
 
 def _property(name: str, doc: str) -> Any:
-    return property(lambda self: get(name)(self), doc=doc)  # noqa: PLW0108  found at first use
+    return property(lambda self: get(name)(self), doc=doc)
 
 
 METHODS: dict[str, Any] = {

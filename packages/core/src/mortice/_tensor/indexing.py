@@ -59,9 +59,8 @@ def getitem(self: Any, index: Any) -> Any:
                 and self._a.shape
             ):
                 return kernel(self, 0, start, end, 1 if step is None else step)
-    if hasattr(kind, "_k") and not GLOBAL.special and index._t.name in _SIMPLE:
-        if index._a.ndim and not (index._k | self._k) & K.OVERRIDE and index.is_cpu == self.is_cpu:
-            return _call("index.Tensor", self, (index,))
+    if hasattr(kind, "_k") and not GLOBAL.special and _is_simple(self, index):
+        return _call("index.Tensor", self, (index,))
     if kind is tuple and not GLOBAL.special and self._k & ~_VIEW == _CPU and _is_basic(index):
         try:
             seen = self._a[index if Ellipsis in index else (*index, ...)]
@@ -72,6 +71,16 @@ def getitem(self: Any, index: Any) -> Any:
         if seen.flags.c_contiguous:  # numpy gives new dimensions a stride of 0
             return view_of(self, seen.reshape(-1).reshape(seen.shape))
     return _getitem(self, index)
+
+
+def _is_simple(self: Any, index: Any) -> bool:
+    """Whether an index tensor can be handed to the operator as it is."""
+    return bool(
+        index._t.name in _SIMPLE
+        and index._a.ndim
+        and not (index._k | self._k) & K.OVERRIDE
+        and index.is_cpu == self.is_cpu
+    )
 
 
 def _is_basic(index: tuple[Any, ...]) -> bool:
