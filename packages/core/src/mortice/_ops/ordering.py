@@ -8,7 +8,7 @@ from typing import Any
 from mortice._base.errors import DTypeError, ShapeError
 from mortice._ops.formulas import call, conj, zeros
 from mortice._ops.pointwise import shape_of, tensor_like
-from mortice._ops.reduction import at_indices, extremum_all, selected, spread_evenly
+from mortice._ops.reduction import at_indices, median_all, selected_by, spread_evenly
 from mortice._types import dtypes
 from mortice._types.shapes import wrap_dim
 
@@ -63,12 +63,17 @@ def kthvalue(self: Any, k: int, dim: int, keepdim: bool) -> Any:
     d = wrap_dim(dim, len(shape))
     if k < 1 or k > (shape[d] if shape else 1):
         raise ShapeError("selected number k out of range for dimension " + str(d))
-    return selected(self, dim, keepdim)
+    return _kth(self, dim, keepdim)
+
+
+_kth = selected_by("kthvalue")
+median_dim, nanmedian_dim = selected_by("median"), selected_by("nanmedian")
+mode_dim = selected_by("mode")
 
 
 def histc(self: Any, bins: int, low: Any, high: Any) -> Any:
     if bins <= 0:
-        raise ShapeError(f"torch.histc(): bins must be > 0, but got {bins}".replace("torch.", ""))
+        raise ShapeError(f"histc(): bins must be > 0, but got {bins}")
     return (bins,), self._t
 
 
@@ -347,7 +352,6 @@ def cumextremum_grad(grad: Any, shape: Sequence[int], indices: Any, dim: int) ->
 #: With what the stanzas take from other families.
 __all__ = [name for name in dir() if not name.startswith("_")] + [
     "at_indices",
-    "extremum_all",
-    "selected",
+    "median_all",
     "spread_evenly",
 ]

@@ -73,24 +73,40 @@ def _not_empty(self: Any, dims: Sequence[int], name: str) -> None:
             raise DimensionError(f"{name}(): Expected reduction dim {d} to have non-zero size.")
 
 
-def extremum_dims(self: Any, dim: Any, keepdim: bool) -> Any:
-    _orders(self, "amax")
-    if dim == () and 0 in self._a.shape:
-        raise ShapeError(
-            "amax(): Expected reduction dim to be specified for input.numel() == 0. Specify the "
-            "reduction dim with the 'dim' argument."
-        )
-    _not_empty(self, wrap_dims(dim, len(self._a.shape)), "amax")
-    return reduced(self._a.shape, dim, keepdim), self._t
+def _over_dims(name: str) -> Any:
+    def rule(self: Any, dim: Any, keepdim: bool) -> Any:
+        _orders(self, name)
+        if dim == () and 0 in self._a.shape:
+            raise _no_dim_for_nothing(name)
+        _not_empty(self, wrap_dims(dim, len(self._a.shape)), name)
+        return reduced(self._a.shape, dim, keepdim), self._t
+
+    return rule
 
 
-def extremum_all(self: Any) -> Any:
-    _orders(self, "max")
-    if 0 in self._a.shape:
-        raise ShapeError(
-            "max(): Expected reduction dim to be specified for input.numel() == 0. Specify the "
-            "reduction dim with the 'dim' argument."
-        )
+def _no_dim_for_nothing(name: str) -> ShapeError:
+    return ShapeError(
+        f"{name}(): Expected reduction dim to be specified for input.numel() == 0. Specify the "
+        "reduction dim with the 'dim' argument."
+    )
+
+
+def _over_all(name: str) -> Any:
+    def rule(self: Any) -> Any:
+        _orders(self, name)
+        if 0 in self._a.shape:
+            raise _no_dim_for_nothing(name)
+        return (), self._t
+
+    return rule
+
+
+amax_dims, amin_dims = _over_dims("amax"), _over_dims("amin")
+max_all, min_all = _over_all("max"), _over_all("min")
+
+
+def median_all(self: Any) -> Any:
+    _orders(self, "median")
     return (), self._t
 
 
@@ -106,27 +122,40 @@ def aminmax(self: Any, dim: int | None, keepdim: bool) -> Any:
     return [(reduced(self._a.shape, dims, keepdim), self._t)] * 2
 
 
-def selected(self: Any, dim: int, keepdim: bool) -> Any:
-    """(values, indices) of one element per row."""
-    _orders(self, "this selection")
-    d = wrap_dim(dim, len(self._a.shape))
-    _not_empty(self, (d,), "max")
-    shape = reduced(self._a.shape, (d,), keepdim) if self._a.shape else ()
-    return [(shape, self._t), (shape, dtypes.int64)]
+def selected_by(name: str) -> Any:
+    """The rule of an operator that gives (values, indices) of one element per row."""
+
+    def rule(self: Any, dim: int, keepdim: bool) -> Any:
+        _orders(self, name)
+        d = wrap_dim(dim, len(self._a.shape))
+        _not_empty(self, (d,), name)
+        shape = reduced(self._a.shape, (d,), keepdim) if self._a.shape else ()
+        return [(shape, self._t), (shape, dtypes.int64)]
+
+    return rule
 
 
-def arg_extremum(self: Any, dim: int | None, keepdim: bool) -> Any:
-    _orders(self, "argmax")
-    shape = self._a.shape
-    if dim is None:
-        if 0 in shape:
-            raise DimensionError(
-                "argmax(): Expected reduction dim to be specified for input.numel() == 0."
-            )
-        return tuple(1 for _ in shape) if keepdim else (), dtypes.int64
-    d = wrap_dim(dim, len(shape))
-    _not_empty(self, (d,), "argmax")
-    return reduced(shape, (d,), keepdim) if shape else (), dtypes.int64
+max_dim, min_dim = selected_by("max"), selected_by("min")
+
+
+def _arg_rule(name: str) -> Any:
+    def rule(self: Any, dim: int | None, keepdim: bool) -> Any:
+        _orders(self, name)
+        shape = self._a.shape
+        if dim is None:
+            if 0 in shape:
+                raise DimensionError(
+                    f"{name}(): Expected reduction dim to be specified for input.numel() == 0."
+                )
+            return tuple(1 for _ in shape) if keepdim else (), dtypes.int64
+        d = wrap_dim(dim, len(shape))
+        _not_empty(self, (d,), name)
+        return reduced(shape, (d,), keepdim) if shape else (), dtypes.int64
+
+    return rule
+
+
+argmax_rule, argmin_rule = _arg_rule("argmax"), _arg_rule("argmin")
 
 
 def _truth_dtype(self: Any) -> Any:
