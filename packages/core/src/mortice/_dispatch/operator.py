@@ -187,8 +187,19 @@ class Operator:
                 "been destroyed. Keep a reference to the Library for as long as its operators are used."
             )
         kernel = self._select(keys)
+        fields = self._named_fields()
+        if fields:
+            kernel = _naming(kernel, self.schema.name, fields)
         self.table[keys] = kernel
         return kernel
+
+    def _named_fields(self) -> tuple[str, ...]:
+        """Names of the outputs, where there are several and all are named."""
+        returns = self.schema.returns
+        if len(returns) < 2 or self.row.kind == "out":
+            return ()
+        names = tuple(r.name for r in returns)
+        return names if all(names) else ()
 
     def _select(self, keys: int) -> Kernel:
         if not keys & (K.BELOW_AUTOGRAD | K.AUTOGRAD):
@@ -311,6 +322,19 @@ def _is_implicit(op: Operator, keys: int) -> bool:
 
 def _is_fallthrough(kernel: Kernel) -> bool:
     return type(kernel).__name__ == "Fallthrough"
+
+
+def _naming(kernel: Kernel, operator: str, fields: tuple[str, ...]) -> Kernel:
+    """``kernel`` with its results named, if it does not name them itself."""
+    from mortice._types.returns import named_returns
+
+    result_type = named_returns(operator, fields)
+
+    def naming(*args: Any) -> Any:
+        results = kernel(*args)
+        return result_type(*results) if type(results) is tuple else results
+
+    return mark_composite(naming) if is_composite(kernel) else naming
 
 
 def _guarded(kernel: Kernel) -> Kernel:

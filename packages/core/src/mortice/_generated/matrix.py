@@ -419,9 +419,9 @@ def Tensor_matrix_exp(self, **kwargs):
 _m_matrix_exp.public = Tensor_matrix_exp
 _t_svd = table('svd')
 _p_svd = Packet("svd")
-def svd(input, some=True, compute_uv=True, **kwargs):
-    if kwargs:
-        return slow(_p_svd, (input, some, compute_uv,), (True, True, ), (), kwargs)
+def svd(input, some=True, compute_uv=True, *, out=None, **kwargs):
+    if kwargs or out is not None:
+        return slow(_p_svd, (input, some, compute_uv,), (True, True, ), (('out', out, None), ), kwargs)
     try:
         keys = input._k
         if GLOBAL.special:
@@ -430,7 +430,7 @@ def svd(input, some=True, compute_uv=True, **kwargs):
     except (AttributeError, KeyError, TypeError):
         kernel = None
     if kernel is None:
-        return slow(_p_svd, (input, some, compute_uv,), (True, True, ), (), kwargs)
+        return slow(_p_svd, (input, some, compute_uv,), (True, True, ), (('out', out, None), ), kwargs)
     try:
         return kernel(input, some, compute_uv)
     except Exception as error:
@@ -460,9 +460,9 @@ def Tensor_svd(self, some=True, compute_uv=True, **kwargs):
 _m_svd.public = Tensor_svd
 _t_qr = table('qr')
 _p_qr = Packet("qr")
-def qr(input, some=True, **kwargs):
-    if kwargs:
-        return slow(_p_qr, (input, some,), (True, ), (), kwargs)
+def qr(input, some=True, *, out=None, **kwargs):
+    if kwargs or out is not None:
+        return slow(_p_qr, (input, some,), (True, ), (('out', out, None), ), kwargs)
     try:
         keys = input._k
         if GLOBAL.special:
@@ -471,7 +471,7 @@ def qr(input, some=True, **kwargs):
     except (AttributeError, KeyError, TypeError):
         kernel = None
     if kernel is None:
-        return slow(_p_qr, (input, some,), (True, ), (), kwargs)
+        return slow(_p_qr, (input, some,), (True, ), (('out', out, None), ), kwargs)
     try:
         return kernel(input, some)
     except Exception as error:

@@ -68,7 +68,7 @@ def meta_kernel(op: Operator) -> Kernel:
     fields = tuple(r.name for r in op.schema.returns)
     if len(fields) < 2 or not all(fields):
         return on_meta
-    from mortice._tensor.returns import named_returns
+    from mortice._types.returns import named_returns
 
     cls = named_returns(op.schema.name, fields)
 
