@@ -28,6 +28,27 @@ def grid_sampler_2d(input, grid, interpolation_mode, padding_mode, align_corners
         raise
 
 _p_grid_sampler_2d.public = grid_sampler_2d
+_t_grid_sampler_3d = table('grid_sampler_3d')
+_p_grid_sampler_3d = Packet("grid_sampler_3d")
+def grid_sampler_3d(input, grid, interpolation_mode, padding_mode, align_corners, **kwargs):
+    if kwargs:
+        return slow(_p_grid_sampler_3d, (input, grid, interpolation_mode, padding_mode, align_corners,), (), (), kwargs)
+    try:
+        keys = input._k | grid._k
+        if GLOBAL.special:
+            keys = adjust(keys)
+        kernel = _t_grid_sampler_3d[keys]
+    except (AttributeError, KeyError, TypeError):
+        kernel = None
+    if kernel is None:
+        return slow(_p_grid_sampler_3d, (input, grid, interpolation_mode, padding_mode, align_corners,), (), (), kwargs)
+    try:
+        return kernel(input, grid, interpolation_mode, padding_mode, align_corners)
+    except Exception as error:
+        failed('grid_sampler_3d', error, (input, grid, interpolation_mode, padding_mode, align_corners,))
+        raise
+
+_p_grid_sampler_3d.public = grid_sampler_3d
 _t_grid_sampler = table('grid_sampler')
 _p_grid_sampler = Packet("grid_sampler")
 def grid_sampler(input, grid, interpolation_mode, padding_mode, align_corners, **kwargs):
@@ -134,5 +155,5 @@ def channel_shuffle(input, groups, **kwargs):
         raise
 
 _p_channel_shuffle.public = channel_shuffle
-FUNCTIONS = {"grid_sampler_2d": grid_sampler_2d, "grid_sampler": grid_sampler, "affine_grid_generator": affine_grid_generator, "pixel_shuffle": pixel_shuffle, "pixel_unshuffle": pixel_unshuffle, "channel_shuffle": channel_shuffle}
+FUNCTIONS = {"grid_sampler_2d": grid_sampler_2d, "grid_sampler_3d": grid_sampler_3d, "grid_sampler": grid_sampler, "affine_grid_generator": affine_grid_generator, "pixel_shuffle": pixel_shuffle, "pixel_unshuffle": pixel_unshuffle, "channel_shuffle": channel_shuffle}
 METHODS = {}

@@ -7,9 +7,10 @@ The matrices live with the devices' kernels; the gradient is the product with th
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 from typing import Any
 
-from mortice._base.errors import InvalidValue, ShapeError
+from mortice._base.errors import InvalidValue, RangeError, ShapeError
 from mortice._ops.formulas import call
 from mortice._types.shapes import numel
 
@@ -102,12 +103,14 @@ BILINEAR, NEAREST, BICUBIC = 0, 1, 2
 ZEROS, BORDER, REFLECTION = 0, 1, 2
 
 
-def grid_sampler(input: Any, grid: Any, mode: int, padding: int, align: bool) -> Any:
-    if len(input._a.shape) != 4:
+def grid_sampler(input: Any, grid: Any, mode: int, padding: int, align: bool) -> Any:  # noqa: A002
+    n = len(input._a.shape)
+    if n not in (4, 5):
         raise ShapeError(
-            f"grid_sampler: expected a 4D input (N, C, H, W), got shape {list(input.shape)}"
+            "grid_sampler(): expected 4D or 5D input and grid with same number of dimensions, but "
+            f"got input with sizes {list(input.shape)} and grid with sizes {list(grid.shape)}"
         )
-    return call("grid_sampler_2d", input, grid, mode, padding, align)
+    return call(f"grid_sampler_{n - 2}d", input, grid, mode, padding, align)
 
 
 def grid_sampler_2d(input: Any, grid: Any, mode: int, padding: int, align: bool) -> Any:
@@ -133,6 +136,51 @@ def grid_sampler_2d(input: Any, grid: Any, mode: int, padding: int, align: bool)
     if mode == BILINEAR:
         return _bilinear(input, py, px, padding, align)
     return _bicubic(input, py, px, padding, align)
+
+
+def grid_sampler_3d(input: Any, grid: Any, mode: int, padding: int, align: bool) -> Any:  # noqa: A002
+    """Read ``input`` (N, C, D, H, W) at (x, y, z) in [-1, 1] of ``grid`` (N, d, h, w, 3)."""
+    x, g = tuple(input._a.shape), tuple(grid._a.shape)
+    if len(x) != 5 or len(g) != 5 or g[4] != 3 or g[0] != x[0] or not all(x[2:]):
+        raise ShapeError(
+            "grid_sampler(): expected input (N, C, D, H, W), not empty, and grid (N, d, h, w, 3) of "
+            f"the same batch size, but got {list(x)} and {list(g)}"
+        )
+    if mode == BICUBIC:
+        raise RangeError("grid_sampler(): bicubic interpolation only supports 4D input")
+    sizes = x[2:]
+    places = [
+        _padded_place(_place(grid.select(4, 2 - i), n, align), n, padding, align)
+        for i, n in enumerate(sizes)
+    ]
+    if mode == NEAREST:
+        return _read_volume(input, [p.round() for p in places])
+    low = [p.detach().floor() for p in places]
+    weights = [(p - q).unsqueeze(1) for p, q in zip(places, low)]
+    total: Any = None
+    for corner in product((0, 1), repeat=3):
+        part = _read_volume(input, [q + c for q, c in zip(low, corner)])
+        for w, c in zip(weights, corner):
+            part = part * (w if c else 1 - w)
+        total = part if total is None else total + part
+    return total
+
+
+def _read_volume(input: Any, places: Sequence[Any]) -> Any:  # noqa: A002
+    """input[n, :, z, y, x] with places outside reading 0; places hold whole numbers."""
+    n, c, *sizes = input._a.shape
+    flat: Any = None
+    inside: Any = None
+    for p, m in zip(places, sizes):
+        here = (p >= 0) & (p <= m - 1)
+        inside = here if inside is None else inside & here
+        index = p.clamp(0, m - 1).long()
+        flat = index if flat is None else flat * m + index
+    shape = tuple(flat._a.shape)[1:]
+    count = numel(shape)
+    index = flat.view((n, 1, count)).expand((n, c, count))
+    values = input.reshape((n, c, numel(sizes))).gather(2, index).view((n, c, *shape))
+    return values * inside.unsqueeze(1).to(values._t)
 
 
 def _place(u: Any, n: int, align: bool) -> Any:

@@ -213,12 +213,15 @@ def grid_sample(
     padding_mode: str = "zeros",
     align_corners: bool | None = None,
 ) -> Tensor:
-    """Sample (N, C, H, W) at ``grid`` (N, H', W', 2) of (x, y) in [-1, 1] -> (N, C, H', W')."""
+    """Sample (N, C, H, W) at ``grid`` (N, H', W', 2) of (x, y) in [-1, 1] -> (N, C, H', W').
+
+    Volumes (N, C, D, H, W) take a grid (N, D', H', W', 3) of (x, y, z), and no bicubic mode.
+    """
     if mode not in GRID_MODES or padding_mode not in GRID_PADDING:
         raise InvalidValue(
             f"grid_sample: mode must be in {GRID_MODES} and padding_mode in {GRID_PADDING}, found "
             f"{mode!r} and {padding_mode!r}"
         )
-    return op.grid_sampler_2d(
+    return op.grid_sampler(
         input, grid, GRID_MODES.index(mode), GRID_PADDING.index(padding_mode), bool(align_corners)
     )
