@@ -481,6 +481,13 @@ def vecdot(x: Any, y: Any, dim: int) -> Any:
     return (conj(x) * y).sum(dim)
 
 
+def _extreme(x: Any, dim: int, keepdim: bool, largest: bool) -> Any:
+    """amax or amin; the largest of no norms is 0, as they are not negative."""
+    if largest and not x._a.shape[dim]:
+        return x.sum((dim,), keepdim)
+    return x.amax((dim,), keepdim) if largest else x.amin((dim,), keepdim)
+
+
 def matrix_norm(self: Any, ord: Any, dim: Any, keepdim: bool, dtype: Any) -> Any:  # noqa: A002
     if len(dim) != 2:
         raise ShapeError(f"linalg.matrix_norm: dim must be a 2-tuple. Got {list(dim)}")
@@ -491,7 +498,7 @@ def matrix_norm(self: Any, ord: Any, dim: Any, keepdim: bool, dtype: Any) -> Any
     if ord in ("nuc", 2, -2):
         moved = x.movedim((a, b), (-2, -1))
         s = svdvals(moved)
-        out = s.sum(-1) if ord == "nuc" else (s.amax((-1,)) if ord == 2 else s.amin((-1,)))
+        out = s.sum(-1) if ord == "nuc" else _extreme(s, -1, False, ord == 2)
         if keepdim:
             for d in sorted((a, b)):
                 out = out.unsqueeze(d)
@@ -500,7 +507,7 @@ def matrix_norm(self: Any, ord: Any, dim: Any, keepdim: bool, dtype: Any) -> Any
         raise InvalidState(f"linalg.matrix_norm: Order {ord} not supported.")
     summed, reduced = (a, b) if abs(ord) == 1 else (b, a)
     column = x.abs().sum(summed, True)
-    out = column.amax((reduced,), True) if ord > 0 else column.amin((reduced,), True)
+    out = _extreme(column, reduced, True, ord > 0)
     return out if keepdim else out.squeeze((a, b))
 
 
