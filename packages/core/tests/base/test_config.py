@@ -248,7 +248,8 @@ def test_logs(site: Any) -> None:
     print("logging" in sys.modules)
     """
     assert site.run(code) == "False\n"
-    said = site.run(code, MORTICE_LOGS="plugins=debug")
+    fresh = str(site.root / "another cache")  # so that it scans, however slow the machine is
+    said = site.run(code, MORTICE_LOGS="plugins=debug", MORTICE_CACHE_DIR=fresh)
     assert f"mortice.plugins DEBUG: scanning {site.path}" in said
     assert "mortice.plugins INFO: acme-good 1.0 (good = acme_good in mortice.devices)" in said
     assert "scanning" not in site.run(code, MORTICE_LOGS="plugins")
