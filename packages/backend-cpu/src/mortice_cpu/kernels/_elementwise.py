@@ -37,9 +37,8 @@ _NUMBERS: dict[tuple[Any, Any], Any] = {}
 
 def number(value: Any, dtype: np.dtype[Any]) -> Any:
     """A Python number as a 0-d array, converted as C does; kept, since making one costs 500 ns."""
-    if value == 0 and type(value) is not int:
-        return _make_number(value, dtype)  # -0.0 equals 0
-    key = (value, dtype)
+    # -0.0 equals 0, so zeros other than the integer are told apart by their spelling
+    key = (value, dtype) if value != 0 or type(value) is int else (str(value), dtype)
     found = _NUMBERS.get(key)
     if found is None:
         if len(_NUMBERS) > 1000:
