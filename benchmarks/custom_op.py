@@ -59,7 +59,10 @@ def cases() -> tuple[list[Case], Any]:
                 Candidate(THEIRS, lambda: theirs(y)),
             ],
         ),
-        Case("sin of 4 elements", [Candidate(SIN, lambda: sin(x)), Candidate(SIN_OPS, lambda: sin_ops(x))]),
+        Case(
+            "sin of 4 elements",
+            [Candidate(SIN, lambda: sin(x)), Candidate(SIN_OPS, lambda: sin_ops(x))],
+        ),
     ]
     return found, (keep, keep_theirs)
 
@@ -78,11 +81,24 @@ def page(results: list[Measured]) -> list[str]:
     lines.append("")
     for result in results:
         for candidate in result.case.candidates:
-            lines.append(f"- {result.case.name}, {candidate.label}: {result.median(candidate.label) * 1e9:.0f} ns")
+            lines.append(
+                f"- {result.case.name}, {candidate.label}: {result.median(candidate.label) * 1e9:.0f} ns"
+            )
     lines.append("")
-    lines.append(verdict("custom_op over define/impl", custom.median(CUSTOM) / custom.median(PLAIN), 1.5))
-    lines.append(verdict("custom_op over torch's", custom.median(CUSTOM) / custom.median(THEIRS), 0.25))
-    lines.append(verdict("ops.aten.sin.default over sin", (sin.median(SIN_OPS) - sin.median(SIN)) * 1e9, 100, " ns"))
+    lines.append(
+        verdict("custom_op over define/impl", custom.median(CUSTOM) / custom.median(PLAIN), 1.5)
+    )
+    lines.append(
+        verdict("custom_op over torch's", custom.median(CUSTOM) / custom.median(THEIRS), 0.25)
+    )
+    lines.append(
+        verdict(
+            "ops.aten.sin.default over sin",
+            (sin.median(SIN_OPS) - sin.median(SIN)) * 1e9,
+            100,
+            " ns",
+        )
+    )
     return lines
 
 

@@ -11,7 +11,11 @@ TOUR = Path(__file__).parents[1] / "docs" / "tour.py"
 
 def test_every_claim_of_the_tour_holds() -> None:
     done = subprocess.run(
-        [sys.executable, "-W", "error", str(TOUR)], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-W", "error", str(TOUR)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     assert "every claim held" in done.stdout

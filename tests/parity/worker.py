@@ -46,7 +46,7 @@ def serve(pipe: Connection, run: RunUnit) -> None:
 
         try:
             for result in run(unit, skip, begin):
-                kept.append(tuple(result))  # noqa: PERF401 - begin empties the list meanwhile
+                kept.append(tuple(result))
             pipe.send(("done", None, list(kept)))
         except BaseException as error:
             pipe.send(("failed", f"{type(error).__name__}: {error}"[:300], list(kept)))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import mortice
 import numpy as np
 import pytest
+
+import mortice
 from mortice import fft, linalg
 from mortice.testing import gradcheck
 
@@ -25,7 +26,12 @@ def test_inverse_solve_and_determinant() -> None:
     close(a @ linalg.solve(a, b), b)
     close(linalg.solve(a, b.mT, left=False) @ a, b.mT)
     np.testing.assert_allclose(linalg.det(a).detach().numpy(), np.linalg.det(a.detach().numpy()))
-    for f in (linalg.inv, linalg.det, lambda a: linalg.slogdet(a).logabsdet, lambda a: linalg.solve(a, b)):
+    for f in (
+        linalg.inv,
+        linalg.det,
+        lambda a: linalg.slogdet(a).logabsdet,
+        lambda a: linalg.solve(a, b),
+    ):
         assert gradcheck(f, (a,), fast_mode=True)
 
 
@@ -105,11 +111,15 @@ def test_transforms_equal_numpy_and_differentiate(norm: str) -> None:
     x = leaf(3, 8)
     data = x.detach().numpy()
     for ours, theirs in ((fft.fft, np.fft.fft), (fft.rfft, np.fft.rfft), (fft.ihfft, np.fft.ihfft)):
-        np.testing.assert_allclose(ours(x, norm=norm).detach().numpy(), theirs(data, norm=norm), atol=1e-12)
+        np.testing.assert_allclose(
+            ours(x, norm=norm).detach().numpy(), theirs(data, norm=norm), atol=1e-12
+        )
     close(fft.irfft(fft.rfft(x, norm=norm), norm=norm), x)
     close(fft.ifft2(fft.fft2(x, norm=norm), norm=norm).real, x)
     assert gradcheck(lambda x: fft.rfft(x, n=6, norm=norm).abs(), (x,), fast_mode=True)
-    assert gradcheck(lambda x: fft.irfft(fft.rfft(x, norm=norm) * (1 + 2j), norm=norm), (x,), fast_mode=True)
+    assert gradcheck(
+        lambda x: fft.irfft(fft.rfft(x, norm=norm) * (1 + 2j), norm=norm), (x,), fast_mode=True
+    )
 
 
 def test_frequencies_and_shifts() -> None:

@@ -25,7 +25,9 @@ def nearest_code(self: Tensor, codebook: Tensor) -> list:
     return [((self.shape[0],), self.dtype), ((self.shape[0],), mortice.int64)]
 
 
-def distance_grad(grad, x, codebook, distance, index):
+def distance_grad(
+    grad: Tensor | None, x: Tensor, codebook: Tensor, distance: Tensor, index: Tensor
+) -> Tensor | None:
     """The distance grows along the unit vector from the code to the row."""
     if grad is None:
         return None

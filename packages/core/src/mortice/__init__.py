@@ -97,8 +97,16 @@ _LAZY = {
     "Generator": "mortice._tensor.generator",
     **dict.fromkeys(
         (
-            "FloatTensor", "DoubleTensor", "HalfTensor", "BFloat16Tensor", "LongTensor", "IntTensor",
-            "ShortTensor", "CharTensor", "ByteTensor", "BoolTensor",
+            "FloatTensor",
+            "DoubleTensor",
+            "HalfTensor",
+            "BFloat16Tensor",
+            "LongTensor",
+            "IntTensor",
+            "ShortTensor",
+            "CharTensor",
+            "ByteTensor",
+            "BoolTensor",
         ),
         "mortice._ops.legacy_types",
     ),

@@ -14,12 +14,12 @@ from mortice._tensor.array import DeviceArray
 from mortice._tensor.generator import Generator
 from mortice._tensor.generator import chosen as generator_for
 from mortice._tensor.make import empty, view_of, wrap
-from mortice._types.returns import named_returns
 from mortice._tensor.rows import write_result as write_back
 from mortice._tensor.runtime import DeviceRuntime, Features
 from mortice._tensor.tensor import Tensor
 from mortice._types import dtypes
 from mortice._types.promotion import NUMBERS, promote, result_type, with_number
+from mortice._types.returns import named_returns
 from mortice.errors import Unavailable
 
 

@@ -7,7 +7,7 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
-from mortice._base.errors import PluginError, SchemaMismatch, UnknownName, nearest
+from mortice._base.errors import SchemaMismatch, UnknownName, nearest
 from mortice._dispatch import keys as K
 from mortice._dispatch.bind import Misfit, bind
 from mortice._dispatch.call import failed

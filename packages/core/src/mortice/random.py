@@ -56,7 +56,9 @@ def set_rng_state(new_state: Any, device: Any = "cpu") -> None:
 
 
 @contextmanager
-def fork_rng(devices: Any = None, enabled: bool = True, **options: Any) -> collections.abc.Generator[None, None, None]:
+def fork_rng(
+    devices: Any = None, enabled: bool = True, **options: Any
+) -> collections.abc.Generator[None, None, None]:
     """Run a block and then put the default generators back where they were.
 
     ``devices`` names devices beside the CPU; left out, all that have been used are put back.

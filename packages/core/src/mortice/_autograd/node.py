@@ -285,9 +285,7 @@ def unpack(node: Node) -> list[Any]:
     return [
         x.get(node)
         if type(x) in _SAVED
-        else (
-            tuple(y.get(node) if type(y) in _SAVED else y for y in x) if type(x) is tuple else x
-        )
+        else (tuple(y.get(node) if type(y) in _SAVED else y for y in x) if type(x) is tuple else x)
         for x in saved
     ]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from mortice._base.errors import DeviceError, NoKernel, PluginError, PluginNotFound
 from mortice._dispatch import keys as K
-from mortice._dispatch.operator import Kernel, declare, Operator, is_composite, mark_composite
+from mortice._dispatch.operator import Kernel, Operator, declare, is_composite, mark_composite
 
 _RUNTIMES: dict[str, Any] = {}
 _FAMILIES: dict[tuple[str, str], dict[str, Kernel]] = {}

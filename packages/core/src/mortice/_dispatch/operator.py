@@ -384,8 +384,7 @@ def is_composite(kernel: Kernel) -> bool:
 
 def find(name: str) -> Operator | None:
     """The operator called ``name`` (``"add.Tensor"`` or ``"ns::name.overload"``), or None."""
-    if name.startswith("aten::"):
-        name = name[6:]
+    name = name.removeprefix("aten::")
     found = _OPERATORS.get(name)
     if found is None:
         row = _core_row(name)

@@ -104,7 +104,9 @@ class CustomOpDef:
         self.operator.missing_meta = self._missing_fake
         from importlib import import_module
 
-        packet = getattr(getattr(import_module("mortice.ops"), namespace), self.operator.schema.name)
+        packet = getattr(
+            getattr(import_module("mortice.ops"), namespace), self.operator.schema.name
+        )
         self._opoverload = getattr(packet, self.operator.schema.overload or "default")
         _DEFINITIONS[name] = self
         self.__class__ = import_module("mortice.ops").direct_class(CustomOpDef, self.operator)
@@ -128,9 +130,7 @@ class CustomOpDef:
     # -- kernels -------------------------------------------------------------------------------
 
     def _register_default(self, function: Callable[..., Any]) -> None:
-        self._library.impl(
-            self._name, self._checked(function, None), "CompositeExplicitAutograd"
-        )
+        self._library.impl(self._name, self._checked(function, None), "CompositeExplicitAutograd")
 
     def register_kernel(self, device_types: Any, fn: Callable[..., Any] | None = None, /) -> Any:
         """Run ``fn`` on some devices (a type or several, or None for all)."""
@@ -198,7 +198,9 @@ class CustomOpDef:
                 )
 
     @contextlib.contextmanager
-    def set_kernel_enabled(self, device_type: str, enabled: bool = True) -> Generator[None, None, None]:
+    def set_kernel_enabled(
+        self, device_type: str, enabled: bool = True
+    ) -> Generator[None, None, None]:
         """Within, a device's kernel is used or the original function is."""
         before = device_type in self._disabled
         (self._disabled.discard if enabled else self._disabled.add)(device_type)
@@ -217,9 +219,7 @@ class CustomOpDef:
         self, backward: Callable[..., Any] | None, /, *, setup_context: Any = None
     ) -> None:
         """Give the operator a gradient; ``backward=None`` declares that it has none."""
-        gradient.register_autograd(
-            self, backward, setup_context=setup_context, lib=self._library
-        )
+        gradient.register_autograd(self, backward, setup_context=setup_context, lib=self._library)
         self._backward = backward
 
     def register_autocast(self, device_type: str, cast_inputs: Any) -> Any:

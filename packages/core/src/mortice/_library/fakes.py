@@ -21,7 +21,7 @@ class FakeContext:
     def __init__(self, new_size: Any = None) -> None:
         self._new_size = new_size
 
-    def new_dynamic_size(self, *, min: int = 0, max: int | None = None) -> Any:  # noqa: A002
+    def new_dynamic_size(self, *, min: int = 0, max: int | None = None) -> Any:
         """A size that is not known before the operator has run, within [min, max]."""
         if min < 0:
             raise InvalidValue(
@@ -135,7 +135,12 @@ def _meta_kernel(op: Operator, fn: Any) -> Any:
 
 def has_fake(op: Operator) -> bool:
     """Whether an operator can run on tensors without data."""
-    if op.row.shape or op.row.body or op.row.decomposition or op.row.kind in ("view", "inplace", "out"):
+    if (
+        op.row.shape
+        or op.row.body
+        or op.row.decomposition
+        or op.row.kind in ("view", "inplace", "out")
+    ):
         return True
     keys = ("Meta", "CompositeImplicitAutograd")
     return any(op.registered(k) is not None for k in keys) or not op.schema.returns

@@ -34,7 +34,9 @@ def register_autograd(
     if setup_context is not None:
         _check_setup(operator, setup_context)
     if backward is not None and not callable(backward):
-        raise TypeError(f"register_autograd: backward must be callable, not {type(backward).__name__}")
+        raise TypeError(
+            f"register_autograd: backward must be callable, not {type(backward).__name__}"
+        )
     factory = _factory(backward, setup_context)
     operator.register("Derivative", factory)
     library = lib or kept_library(operator.schema.namespace, "FRAGMENT")
@@ -123,7 +125,11 @@ def _recording(nxt: Kernel, op: Operator, backward: Any, setup_context: Any) -> 
             node.saved = ()
             attach_many(node, [x if hasattr(x, "_k") else None for x in result])
         if setup_context is not None:
-            given: dict[str, Any] = {"ctx": ctx, "inputs": tuple(values[:positional]), "output": result}
+            given: dict[str, Any] = {
+                "ctx": ctx,
+                "inputs": tuple(values[:positional]),
+                "output": result,
+            }
             if keyword_names:
                 given["keyword_only_inputs"] = dict(zip(keyword_names, values[positional:]))
             setup_context(**given)
@@ -175,7 +181,13 @@ def _run_backward(node: Any, grads: Any) -> Any:
         if count < 0:
             out.append(_checked(op, i, value))
             continue
-        items = [None] * count if value is None else list(value) if isinstance(value, (list, tuple)) else []
+        items = (
+            [None] * count
+            if value is None
+            else list(value)
+            if isinstance(value, (list, tuple))
+            else []
+        )
         if len(items) != count:
             raise AutogradError(
                 f"{op.qualified}: Expected the return from backward to be of the same structure as the "

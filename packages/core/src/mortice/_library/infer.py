@@ -68,7 +68,9 @@ def infer_schema(
         try:
             kind = _argument_type(hints.get(name, parameter.annotation))
         except _Unreadable as error:
-            raise fail(f"Parameter {name} has unsupported type {parameter.annotation}. {error}") from None
+            raise fail(
+                f"Parameter {name} has unsupported type {parameter.annotation}. {error}"
+            ) from None
         if mutates_args == "unknown":
             mutated = kind.startswith("Tensor")
         else:
@@ -102,7 +104,10 @@ def _hints(function: Any) -> dict[str, Any]:
     names: dict[str, Any] = {}
     frame = inspect.currentframe()
     while frame is not None:  # names imported locally by the function that defines the operator
-        if frame.f_code.co_name != "<module>" and "/mortice/_library/" not in frame.f_code.co_filename:
+        if (
+            frame.f_code.co_name != "<module>"
+            and "/mortice/_library/" not in frame.f_code.co_filename
+        ):
             for key, value in frame.f_locals.items():
                 names.setdefault(key, value)
         frame = frame.f_back

@@ -124,9 +124,7 @@ class Library:
 
     # -- definitions ---------------------------------------------------------------------------
 
-    def define(
-        self, schema: str, alias_analysis: str = "", *, tags: Any = ()
-    ) -> str:
+    def define(self, schema: str, alias_analysis: str = "", *, tags: Any = ()) -> str:
         """Declare an operator by its schema; returns its name without the overload."""
         self._check_alive()
         if alias_analysis not in ALIAS_ANALYSIS:
@@ -238,8 +236,7 @@ class Library:
                     f"impl(): the namespace of operator name {op_name!r} does not match the "
                     f"library's namespace, {self.ns}."
                 )
-            if rest.endswith(".default"):
-                rest = rest[: -len(".default")]
+            rest = rest.removesuffix(".default")
             return rest if self.ns == "aten" else f"{self.ns}::{rest}"
         operator = getattr(op_name, "operator", None)
         if not isinstance(operator, Operator):
@@ -260,7 +257,7 @@ class Library:
         if self.ns != "_":
             raise RegistrationError(
                 f"Fallback can only be registered using library fragment on the global namespace "
-                f"\"_\" but it is {self.ns}"
+                f'"_" but it is {self.ns}'
             )
         key = dispatch_key or self.dispatch_key
         if not key:
@@ -396,7 +393,9 @@ class DispatchKeySet:
 
 
 #: Every key that comes after autograd; ``op.redispatch(keys & after_autograd_keyset, ...)``.
-after_autograd_keyset = DispatchKeySet(~(K.AUTOGRAD | (K.AUTOGRAD - 1 ^ -1)) | ~K.FUNCTIONALITY_MASK)
+after_autograd_keyset = DispatchKeySet(
+    ~(K.AUTOGRAD | (K.AUTOGRAD - 1 ^ -1)) | ~K.FUNCTIONALITY_MASK
+)
 
 
 @contextmanager
@@ -449,7 +448,7 @@ def define(qualname: Any, schema: Any, *, lib: Library | None = None, tags: Any 
     if not isinstance(schema, str) or not schema.lstrip().startswith("("):
         raise InvalidValue(
             "define(qualname, schema, ...): expected schema to look like e.g. "
-            f"\"(Tensor x) -> Tensor\" but got {schema!r}"
+            f'"(Tensor x) -> Tensor" but got {schema!r}'
         )
     library = lib or kept_library(ns, "FRAGMENT")
     library.define(name + schema.strip(), tags=tags)
@@ -465,9 +464,7 @@ def _define_decorator(library: Library, schema: str) -> Any:
     return wrap
 
 
-def impl(
-    qualname: Any, types: Any, func: Any = None, *, lib: Library | None = None
-) -> Any:
+def impl(qualname: Any, types: Any, func: Any = None, *, lib: Library | None = None) -> Any:
     """``impl("ns::name", "cpu", fn)``; types are device types, dispatch keys or "default"."""
     if isinstance(qualname, Library):
         return _impl_decorator(qualname, types, func or "")
@@ -515,7 +512,7 @@ def get_operator(op: Any, what: str) -> Operator:
         return operator
     if isinstance(op, str):
         split_qualname(op.partition(".")[0])
-        name = op[: -len(".default")] if op.endswith(".default") else op
+        name = op.removesuffix(".default")
         found = find(name)
         if found is None:
             raise RegistrationError(f"{what}: operator {op} does not exist. Define it first.")

@@ -47,9 +47,7 @@ def check_tags(tags: Any, schema: FunctionSchema) -> tuple[Tag, ...]:
         raise InvalidValue(
             f"{schema}: Tag.inplace needs a first argument that is written to, such as Tensor(a!) x."
         )
-    if Tag.out in found and not any(
-        a.kwarg_only and a.type.is_mutable for a in schema.arguments
-    ):
+    if Tag.out in found and not any(a.kwarg_only and a.type.is_mutable for a in schema.arguments):
         raise InvalidValue(
             f"{schema}: Tag.out needs keyword-only arguments that are written to, such as "
             "*, Tensor(a!) out."

@@ -55,7 +55,9 @@ def _mode(norm: str | None, forward: bool) -> int:
 def _floating(x: Any) -> Any:
     """Integers in the default dtype; half precision is refused."""
     if x._t.itemsize == 2 and x._t.is_floating_point:
-        raise DTypeError(f"fft: unsupported dtype {x._t!r} on the CPU. Convert with .float() first.")
+        raise DTypeError(
+            f"fft: unsupported dtype {x._t!r} on the CPU. Convert with .float() first."
+        )
     return x if x._t.differentiable else x.to(dtypes.default.dtype)
 
 
@@ -140,14 +142,18 @@ def _several(x: Any, s: Any, dim: Any) -> tuple[tuple[int, ...], list[int | None
     if dim is None:
         dims = tuple(range(ndim)) if s is None else tuple(range(ndim - len(s), ndim))
         if s is not None and len(s) > ndim:
-            raise ShapeError(f"Got shape with {len(s)} values but input tensor only has {ndim} dimensions.")
+            raise ShapeError(
+                f"Got shape with {len(s)} values but input tensor only has {ndim} dimensions."
+            )
     else:
         dims = wrap_dims(tuple(dim), ndim) if len(dim) else ()
     if s is not None and len(s) != len(dims):
         raise ShapeError(
             f"When given, dim and shape arguments must have the same length, got {len(dims)} and {len(s)}"
         )
-    sizes: list[int | None] = [None if n == -1 else n for n in s] if s is not None else [None] * len(dims)
+    sizes: list[int | None] = (
+        [None if n == -1 else n for n in s] if s is not None else [None] * len(dims)
+    )
     return dims, sizes
 
 
@@ -196,9 +202,7 @@ def fft_irfftn(self: Any, s: Any, dim: Any, norm: str | None) -> Any:
 def _shifted(x: Any, dim: Any, sign: int) -> Any:
     ndim = len(x._a.shape)
     dims = wrap_dims(dim, ndim)
-    shifts = tuple(
-        x._a.shape[d] // 2 if sign > 0 else -(x._a.shape[d] // 2) for d in dims
-    )
+    shifts = tuple(x._a.shape[d] // 2 if sign > 0 else -(x._a.shape[d] // 2) for d in dims)
     return call("roll", x, shifts, dims)
 
 
@@ -229,7 +233,10 @@ def fft_c2r_grad(grad: Any, dim: Ints, normalization: int) -> Any:
     doubled = count - 1 if n % 2 == 0 else count
     if doubled <= 1:
         return full
-    parts = [call("slice.Tensor", full, d, 0, 1, 1), call("slice.Tensor", full, d, 1, doubled, 1) * 2]
+    parts = [
+        call("slice.Tensor", full, d, 0, 1, 1),
+        call("slice.Tensor", full, d, 1, doubled, 1) * 2,
+    ]
     if doubled < count:
         parts.append(call("slice.Tensor", full, d, doubled, count, 1))
     return call("cat", tuple(parts), d)

@@ -99,7 +99,7 @@ def dot(self: Any, tensor: Any) -> Any:
     return (), _same_dtype("dot", self, tensor)
 
 
-def linear(input: Any, weight: Any, bias: Any) -> Any:  # noqa: A002
+def linear(input: Any, weight: Any, bias: Any) -> Any:
     _same_dtype("linear", input, weight)
     w = weight._a.shape
     x = input._a.shape
@@ -121,7 +121,7 @@ def linear(input: Any, weight: Any, bias: Any) -> Any:  # noqa: A002
 # -- composites ----------------------------------------------------------------------------------
 
 
-def linear_body(input: Any, weight: Any, bias: Any) -> Any:  # noqa: A002
+def linear_body(input: Any, weight: Any, bias: Any) -> Any:
     if bias is None:
         return input.matmul(weight.t())
     if len(input._a.shape) == 2 and len(weight._a.shape) == 2:
@@ -134,8 +134,7 @@ def matmul(self: Any, other: Any) -> Any:
     a, b = self._a.shape, other._a.shape
     if not a or not b:
         raise ShapeError(
-            "both arguments to matmul need to be at least 1D, but they are "
-            f"{len(a)}D and {len(b)}D"
+            f"both arguments to matmul need to be at least 1D, but they are {len(a)}D and {len(b)}D"
         )
     if len(a) == 1 and len(b) == 1:
         return self.dot(other)
@@ -307,7 +306,7 @@ def linear_input_grad(grad: Any, weight: Any) -> Any:
     return grad.mm(w) if len(grad._a.shape) == 2 else grad.matmul(w)
 
 
-def linear_weight_grad(grad: Any, input: Any) -> Any:  # noqa: A002
+def linear_weight_grad(grad: Any, input: Any) -> Any:
     x = conj(input)
     if len(grad._a.shape) != 2 or len(x._a.shape) != 2:
         k = x._a.shape[-1]

@@ -75,9 +75,7 @@ def nll_loss_nd(self: Any, target: Any, weight: Any, reduction: int, ignore: int
     if n <= 2:
         return nll_loss(self, target, weight, reduction, ignore)
     if tuple(target._a.shape) != (shape[0], *shape[2:]):
-        raise ShapeError(
-            f"Expected target size {[shape[0], *shape[2:]]}, got {list(target.shape)}"
-        )
+        raise ShapeError(f"Expected target size {[shape[0], *shape[2:]]}, got {list(target.shape)}")
     rows = self.movedim(1, -1).reshape((-1, shape[1]))
     out = nll_loss(rows, target.reshape((-1,)), weight, reduction, ignore)
     return out.view(tuple(target._a.shape)) if reduction == NONE else out
@@ -102,9 +100,7 @@ def cross_entropy_loss(
     loss = nll_loss_nd(log_probabilities, target, weight, reduction, ignore)
     if not smoothing:
         return loss
-    return _smoothed(
-        loss, log_probabilities, target, weight, reduction, ignore, smoothing, axis
-    )
+    return _smoothed(loss, log_probabilities, target, weight, reduction, ignore, smoothing, axis)
 
 
 def _probabilities(
@@ -219,7 +215,7 @@ def kl_div(self: Any, target: Any, reduction: int, log_target: bool) -> Any:
 
 
 def poisson_nll_loss(
-    input: Any, target: Any, log_input: bool, full: bool, eps: float, reduction: int  # noqa: A002
+    input: Any, target: Any, log_input: bool, full: bool, eps: float, reduction: int
 ) -> Any:
     loss = input.exp() - target * input if log_input else input - target * (input + eps).log()
     if full:
@@ -291,28 +287,24 @@ def multi_margin_loss(
 def cosine_similarity(x1: Any, x2: Any, dim: int, eps: float) -> Any:
     for name, x in (("x1", x1), ("x2", x2)):
         if not x._t.is_floating_point:
-            raise DTypeError(f"cosine_similarity: expected {name} to be floating point, got {x._t!r}")
+            raise DTypeError(
+                f"cosine_similarity: expected {name} to be floating point, got {x._t!r}"
+            )
     n1 = (x1 * x1).sum(dim, True).sqrt().clamp(min=eps)
     n2 = (x2 * x2).sum(dim, True).sqrt().clamp(min=eps)
     return ((x1 / n1) * (x2 / n2)).sum(dim)
 
 
 def pairwise_distance(x1: Any, x2: Any, p: float, eps: float, keepdim: bool) -> Any:
-    return call(
-        "linalg_vector_norm", x1 - x2 + eps, p, (-1,), keepdim, None
-    )
+    return call("linalg_vector_norm", x1 - x2 + eps, p, (-1,), keepdim, None)
 
 
 def cdist(x1: Any, x2: Any, p: float, compute_mode: int | None) -> Any:
     a, b = tuple(x1._a.shape), tuple(x2._a.shape)
     if len(a) < 2 or len(b) < 2:
-        raise ShapeError(
-            f"cdist only supports at least 2D tensors, got {len(a)}D and {len(b)}D"
-        )
+        raise ShapeError(f"cdist only supports at least 2D tensors, got {len(a)}D and {len(b)}D")
     if a[-1] != b[-1]:
-        raise ShapeError(
-            f"X1 and X2 must have the same number of columns. X1: {a[-1]} X2: {b[-1]}"
-        )
+        raise ShapeError(f"X1 and X2 must have the same number of columns. X1: {a[-1]} X2: {b[-1]}")
     if p < 0:
         raise InvalidValue("cdist only supports non-negative p values")
     if not x1._t.is_floating_point or not x2._t.is_floating_point:

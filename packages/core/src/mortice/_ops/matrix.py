@@ -31,7 +31,9 @@ def _eps(x: Any) -> float:
 def _matrices(name: str, a: Any, square: bool = False) -> tuple[int, ...]:
     shape = tuple(a._a.shape)
     if len(shape) < 2:
-        raise ShapeError(f"{name}: The input tensor A must have at least 2 dimensions, got {len(shape)}.")
+        raise ShapeError(
+            f"{name}: The input tensor A must have at least 2 dimensions, got {len(shape)}."
+        )
     if square and shape[-1] != shape[-2]:
         raise ShapeError(
             f"{name}: A must be batches of square matrices, but they are {shape[-2]} by {shape[-1]} matrices"
@@ -43,24 +45,26 @@ def _matrices(name: str, a: Any, square: bool = False) -> tuple[int, ...]:
     return shape
 
 
-def inv_ex(A: Any, check_errors: bool) -> Any:  # noqa: N803
+def inv_ex(A: Any, check_errors: bool) -> Any:
     shape = _matrices("linalg.inv", A, True)
     return [(shape, A._t), (shape[:-2], dtypes.int32)]
 
 
-def det(A: Any) -> Any:  # noqa: N803
+def det(A: Any) -> Any:
     return _matrices("linalg.det", A, True)[:-2], A._t
 
 
-def slogdet(A: Any) -> Any:  # noqa: N803
+def slogdet(A: Any) -> Any:
     shape = _matrices("linalg.slogdet", A, True)[:-2]
     return [(shape, A._t), (shape, A._t.to_real())]
 
 
-def solve_rule(A: Any, B: Any) -> Any:  # noqa: N803
+def solve_rule(A: Any, B: Any) -> Any:
     a, b = _matrices("linalg.solve", A, True), tuple(B._a.shape)
     if A._t is not B._t:
-        raise DTypeError(f"linalg.solve: Expected A and B to have the same dtype, got {A._t!r} and {B._t!r}")
+        raise DTypeError(
+            f"linalg.solve: Expected A and B to have the same dtype, got {A._t!r} and {B._t!r}"
+        )
     if len(b) < 2 or b[-2] != a[-1]:
         raise ShapeError(
             f"linalg.solve: Incompatible shapes of A and B for the equation AX = B ({list(a[-2:])} and "
@@ -74,7 +78,7 @@ def cholesky_ex(self: Any, upper: bool, check_errors: bool) -> Any:
     return [(shape, self._t), (shape[:-2], dtypes.int32)]
 
 
-def qr(A: Any, mode: str) -> Any:  # noqa: N803
+def qr(A: Any, mode: str) -> Any:
     *batch, m, n = _matrices("linalg.qr", A)
     if mode not in ("reduced", "complete", "r"):
         raise InvalidValue(
@@ -86,7 +90,7 @@ def qr(A: Any, mode: str) -> Any:  # noqa: N803
     return [(q, A._t), ((*batch, m if mode == "complete" else k, n), A._t)]
 
 
-def svd_rule(A: Any, full_matrices: bool, compute_uv: bool) -> Any:  # noqa: N803
+def svd_rule(A: Any, full_matrices: bool, compute_uv: bool) -> Any:
     *batch, m, n = _matrices("linalg.svd", A)
     k = min(m, n)
     u = (*batch, m, m if full_matrices else k) if compute_uv else (0,)
@@ -94,7 +98,7 @@ def svd_rule(A: Any, full_matrices: bool, compute_uv: bool) -> Any:  # noqa: N80
     return [(u, A._t), ((*batch, k), A._t.to_real()), (v, A._t)]
 
 
-def eigh_rule(A: Any, UPLO: str, compute_v: bool) -> Any:  # noqa: N803
+def eigh_rule(A: Any, UPLO: str, compute_v: bool) -> Any:
     shape = _matrices("linalg.eigh", A, True)
     if UPLO.upper() not in ("L", "U"):
         raise ShapeError(f"Expected UPLO argument to be 'L' or 'U', but got {UPLO}")
@@ -109,7 +113,7 @@ def eig(self: Any) -> Any:
 # -- inverses and solvers --------------------------------------------------------------------------
 
 
-def inv(A: Any) -> Any:  # noqa: N803
+def inv(A: Any) -> Any:
     return call("linalg_inv_ex", A, True)[0]
 
 
@@ -128,24 +132,26 @@ def logdet(self: Any) -> Any:
     return call("where.ScalarSelf", sign == -1, math.nan, value)
 
 
-def solve(A: Any, B: Any, left: bool) -> Any:  # noqa: N803
+def solve(A: Any, B: Any, left: bool) -> Any:
     a, b = tuple(A._a.shape), tuple(B._a.shape)
     is_vector = len(b) == 1 or (len(a) - 1 == len(b) and b == a[:-1])
     if is_vector:
         if not left:
-            raise ShapeError("linalg.solve: Vector broadcasting of the left hand side is not supported")
+            raise ShapeError(
+                "linalg.solve: Vector broadcasting of the left hand side is not supported"
+            )
         return call("_solve", A, B.unsqueeze(-1)).squeeze(-1)
     if left:
         return call("_solve", A, B)
     return ct(call("_solve", ct(A), ct(B)))
 
 
-def solve_grad(needs: Sequence[bool], grad: Any, A: Any, result: Any) -> Any:  # noqa: N803
+def solve_grad(needs: Sequence[bool], grad: Any, A: Any, result: Any) -> Any:
     for_b = call("_solve", ct(A), grad)
     return (-for_b.matmul(ct(result)) if needs[0] else None, for_b if needs[1] else None)
 
 
-def solve_triangular(self: Any, B: Any, upper: bool, left: bool, unitriangular: bool) -> Any:  # noqa: N803
+def solve_triangular(self: Any, B: Any, upper: bool, left: bool, unitriangular: bool) -> Any:
     a = self.triu(0) if upper else self.tril(0)
     if unitriangular:
         n = a._a.shape[-1]
@@ -154,12 +160,12 @@ def solve_triangular(self: Any, B: Any, upper: bool, left: bool, unitriangular: 
     return solve(a, B, left)
 
 
-def triangular_solve(self: Any, A: Any, upper: bool, transpose: bool, unitriangular: bool) -> Any:  # noqa: N803
+def triangular_solve(self: Any, A: Any, upper: bool, transpose: bool, unitriangular: bool) -> Any:
     a, is_upper = (A.transpose(-2, -1), not upper) if transpose else (A, upper)
     return solve_triangular(a, self, is_upper, True, unitriangular), A.clone()
 
 
-def det_grad(grad: Any, A: Any, result: Any) -> Any:  # noqa: N803
+def det_grad(grad: Any, A: Any, result: Any) -> Any:
     """d det(A) = det(A) tr(A^-1 dA); by cofactors of the SVD where A is singular."""
     n = A._a.shape[-1]
     if n == 0:
@@ -170,12 +176,16 @@ def det_grad(grad: Any, A: Any, result: Any) -> Any:  # noqa: N803
     return factor * ct(inv(A))
 
 
-def _singular_det_grad(grad: Any, A: Any) -> Any:  # noqa: N803
+def _singular_det_grad(grad: Any, A: Any) -> Any:
     """det(U) det(Vh) U diag(products of the other singular values) Vh, finite for singular A."""
     u, s, vh = call("_linalg_svd", A, False, True)
     n = s._a.shape[-1]
     others = [
-        call("cat", (call("slice.Tensor", s, -1, 0, i, 1), call("slice.Tensor", s, -1, i + 1, n, 1)), -1)
+        call(
+            "cat",
+            (call("slice.Tensor", s, -1, 0, i, 1), call("slice.Tensor", s, -1, i + 1, n, 1)),
+            -1,
+        )
         for i in range(n)
     ]
     gamma = call("stack", tuple(call("prod.dim_int", o, -1, False, None) for o in others), -1)
@@ -184,7 +194,7 @@ def _singular_det_grad(grad: Any, A: Any) -> Any:  # noqa: N803
     return (grad * conj(unit)).unsqueeze(-1).unsqueeze(-1) * core
 
 
-def slogdet_grad(grads: Sequence[Any], A: Any, sign: Any) -> Any:  # noqa: N803
+def slogdet_grad(grads: Sequence[Any], A: Any, sign: Any) -> Any:
     grad_sign, grad_log = grads
     inverse = ct(inv(A))
     factor = None
@@ -246,9 +256,13 @@ def qr_grad(grads: Sequence[Any], q: Any, r: Any, mode: str) -> Any:
     m, n = q._a.shape[-2], r._a.shape[-1]
     k = r._a.shape[-2]
     if mode == "r":
-        raise InvalidState("The derivative of linalg.qr depends on Q, which is not computed in mode 'r'")
+        raise InvalidState(
+            "The derivative of linalg.qr depends on Q, which is not computed in mode 'r'"
+        )
     if mode == "complete" and m > n:
-        raise InvalidState("The QR decomposition is not differentiable when mode='complete' and nrows > ncols")
+        raise InvalidState(
+            "The QR decomposition is not differentiable when mode='complete' and nrows > ncols"
+        )
     if gq is None and gr is None:
         return None
     if m >= n:
@@ -262,8 +276,10 @@ def qr_grad(grads: Sequence[Any], q: Any, r: Any, mode: str) -> Any:
         extra = q.matmul(rest).matmul(ct(right))
         gq = extra if gq is None else gq + extra
     first = _tall_qr_grad(gq, gr_left, q, left)
-    second = q.matmul(right) if right is not None else call(
-        "full", (*q._a.shape[:-1], n - k), 0, q._t, None, q.device, None
+    second = (
+        q.matmul(right)
+        if right is not None
+        else call("full", (*q._a.shape[:-1], n - k), 0, q._t, None, q.device, None)
     )
     return call("cat", (first, second), -1)
 
@@ -282,11 +298,11 @@ def _tall_qr_grad(gq: Any, gr: Any, q: Any, r: Any) -> Any:
     return ct(solve_triangular(r, ct(total), True, True, False))
 
 
-def svd(A: Any, full_matrices: bool) -> Any:  # noqa: N803
+def svd(A: Any, full_matrices: bool) -> Any:
     return call("_linalg_svd", A, full_matrices, True)
 
 
-def svdvals(A: Any) -> Any:  # noqa: N803
+def svdvals(A: Any) -> Any:
     needs = A.requires_grad
     return call("_linalg_svd", A, False, needs)[1]
 
@@ -342,11 +358,11 @@ def _thin_svd_grad(gu: Any, gs: Any, gvh: Any, u: Any, s: Any, vh: Any) -> Any:
     return out
 
 
-def eigh(self: Any, UPLO: str) -> Any:  # noqa: N803
+def eigh(self: Any, UPLO: str) -> Any:
     return call("_linalg_eigh", self, UPLO, True)
 
 
-def eigvalsh(self: Any, UPLO: str) -> Any:  # noqa: N803
+def eigvalsh(self: Any, UPLO: str) -> Any:
     return call("_linalg_eigh", self, UPLO, self.requires_grad)[0]
 
 
@@ -385,7 +401,9 @@ def _tolerance(s: Any, atol: Any, rtol: Any, rows: int, columns: int) -> Any:
         atol = atol.unsqueeze(-1)
     cut = largest * rtol
     if hasattr(atol, "_k"):
-        return call("maximum", cut, atol.to(cut._t).expand_as(cut) if atol.ndim else atol.to(cut._t))
+        return call(
+            "maximum", cut, atol.to(cut._t).expand_as(cut) if atol.ndim else atol.to(cut._t)
+        )
     return cut.clamp(min=float(atol))
 
 
@@ -447,7 +465,12 @@ def multi_dot(tensors: Sequence[Any]) -> Any:
     for i, m in enumerate(matrices):
         if m.ndim != 2:
             raise ShapeError(f"multi_dot(): tensor {i} must be 2D but got {tensors[i].ndim}D")
-    out = _product(matrices, _split(tuple(m._a.shape[0] for m in matrices) + (last._a.shape[1],)), 0, len(matrices))
+    out = _product(
+        matrices,
+        _split(tuple(m._a.shape[0] for m in matrices) + (last._a.shape[1],)),
+        0,
+        len(matrices),
+    )
     shape = [n for n, t in zip(out._a.shape, (tensors[0], tensors[-1])) if t.ndim == 2]
     return out.view(tuple(shape))
 
@@ -477,7 +500,9 @@ def _product(matrices: list[Any], where: dict[tuple[int, int], int], i: int, j: 
 
 def vecdot(x: Any, y: Any, dim: int) -> Any:
     if not x._t.differentiable:
-        raise DTypeError(f"linalg.vecdot: Expected a floating point or complex tensor. Got {x._t!r}")
+        raise DTypeError(
+            f"linalg.vecdot: Expected a floating point or complex tensor. Got {x._t!r}"
+        )
     return (conj(x) * y).sum(dim)
 
 
@@ -488,7 +513,7 @@ def _extreme(x: Any, dim: int, keepdim: bool, largest: bool) -> Any:
     return x.amax((dim,), keepdim) if largest else x.amin((dim,), keepdim)
 
 
-def matrix_norm(self: Any, ord: Any, dim: Any, keepdim: bool, dtype: Any) -> Any:  # noqa: A002
+def matrix_norm(self: Any, ord: Any, dim: Any, keepdim: bool, dtype: Any) -> Any:
     if len(dim) != 2:
         raise ShapeError(f"linalg.matrix_norm: dim must be a 2-tuple. Got {list(dim)}")
     a, b = wrap_dims(tuple(dim), self.ndim)
@@ -511,14 +536,19 @@ def matrix_norm(self: Any, ord: Any, dim: Any, keepdim: bool, dtype: Any) -> Any
     return out if keepdim else out.squeeze((a, b))
 
 
-def norm(self: Any, ord: Any, dim: Any, keepdim: bool, dtype: Any) -> Any:  # noqa: A002
-    if ord is None or isinstance(ord, str) or (dim is not None and len(dim) == 2) or (
-        dim is None and self.ndim == 2
+def norm(self: Any, ord: Any, dim: Any, keepdim: bool, dtype: Any) -> Any:
+    if (
+        ord is None
+        or isinstance(ord, str)
+        or (dim is not None and len(dim) == 2)
+        or (dim is None and self.ndim == 2)
     ):
         if ord is None:
             return call("linalg_vector_norm", self, 2, dim, keepdim, dtype)
         if dim is None and self.ndim != 2 and isinstance(ord, str):
-            raise ShapeError("linalg.norm: If ord is specified but dim is None, the input must be 1D or 2D.")
+            raise ShapeError(
+                "linalg.norm: If ord is specified but dim is None, the input must be 1D or 2D."
+            )
         return matrix_norm(self, ord, (0, 1) if dim is None else dim, keepdim, dtype)
     if dim is None and self.ndim > 2:
         raise ShapeError(
@@ -534,10 +564,12 @@ def cond(self: Any, p: Any) -> Any:
         s = svdvals(self)
         largest, smallest = s.amax((-1,)), s.amin((-1,))
         return smallest / largest if p == -2 else largest / smallest
-    return matrix_norm(self, p, (-2, -1), False, None) * matrix_norm(inv(self), p, (-2, -1), False, None)
+    return matrix_norm(self, p, (-2, -1), False, None) * matrix_norm(
+        inv(self), p, (-2, -1), False, None
+    )
 
 
-def vander(x: Any, N: int | None) -> Any:  # noqa: N803
+def vander(x: Any, N: int | None) -> Any:
     x = x.unsqueeze(0) if not x._a.shape else x
     n = x._a.shape[-1] if N is None else N
     if n <= 1 and N is not None:
@@ -588,7 +620,9 @@ def matrix_exp(self: Any) -> Any:
     if not numel(shape):
         return self.clone()
     largest = float(self.detach().abs().sum(-2).max().item())
-    squarings = max(0, math.ceil(math.log2(largest))) if largest > 1 and math.isfinite(largest) else 0
+    squarings = (
+        max(0, math.ceil(math.log2(largest))) if largest > 1 and math.isfinite(largest) else 0
+    )
     x = self * (0.5**squarings)
     result = eye + x
     term = x

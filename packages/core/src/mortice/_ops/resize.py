@@ -103,7 +103,7 @@ BILINEAR, NEAREST, BICUBIC = 0, 1, 2
 ZEROS, BORDER, REFLECTION = 0, 1, 2
 
 
-def grid_sampler(input: Any, grid: Any, mode: int, padding: int, align: bool) -> Any:  # noqa: A002
+def grid_sampler(input: Any, grid: Any, mode: int, padding: int, align: bool) -> Any:
     n = len(input._a.shape)
     if n not in (4, 5):
         raise ShapeError(
@@ -138,7 +138,7 @@ def grid_sampler_2d(input: Any, grid: Any, mode: int, padding: int, align: bool)
     return _bicubic(input, py, px, padding, align)
 
 
-def grid_sampler_3d(input: Any, grid: Any, mode: int, padding: int, align: bool) -> Any:  # noqa: A002
+def grid_sampler_3d(input: Any, grid: Any, mode: int, padding: int, align: bool) -> Any:
     """Read ``input`` (N, C, D, H, W) at (x, y, z) in [-1, 1] of ``grid`` (N, d, h, w, 3)."""
     x, g = tuple(input._a.shape), tuple(grid._a.shape)
     if len(x) != 5 or len(g) != 5 or g[4] != 3 or g[0] != x[0] or not all(x[2:]):
@@ -166,7 +166,7 @@ def grid_sampler_3d(input: Any, grid: Any, mode: int, padding: int, align: bool)
     return total
 
 
-def _read_volume(input: Any, places: Sequence[Any]) -> Any:  # noqa: A002
+def _read_volume(input: Any, places: Sequence[Any]) -> Any:
     """input[n, :, z, y, x] with places outside reading 0; places hold whole numbers."""
     n, c, *sizes = input._a.shape
     flat: Any = None

@@ -247,9 +247,7 @@ def tensor_split_indices(self: Any, indices: Sequence[int], dim: int) -> Any:
         )
     d = wrap_dim(dim, len(shape))
     bounds = [0, *indices, shape[d]]
-    return tuple(
-        call("slice.Tensor", self, d, first, last, 1) for first, last in pairwise(bounds)
-    )
+    return tuple(call("slice.Tensor", self, d, first, last, 1) for first, last in pairwise(bounds))
 
 
 def tensor_split_tensor(self: Any, indices: Any, dim: int) -> Any:

@@ -213,9 +213,7 @@ def adapt(runtime: DeviceRuntime, op: Operator, device: str) -> Kernel | None:
             None if s is None else allocate(tuple(s[0]), s[1], where)
             for s in (specs if type(specs) is list else [specs])
         ]
-        kernel(
-            *[_handle(x, runtime) for x in args], *[None if o is None else o._a for o in outs]
-        )
+        kernel(*[_handle(x, runtime) for x in args], *[None if o is None else o._a for o in outs])
         return tuple(outs) if type(specs) is list else outs[0]
 
     return on_device

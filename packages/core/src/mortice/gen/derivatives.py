@@ -50,9 +50,7 @@ class _Reads(ast.NodeTransformer):
             and node.attr in _META
         ):
             self.metadata.add((node.value.id, node.attr))
-            return ast.copy_location(
-                ast.Name(f"{node.value.id}_{node.attr}", ast.Load()), node
-            )
+            return ast.copy_location(ast.Name(f"{node.value.id}_{node.attr}", ast.Load()), node)
         return self.generic_visit(node)
 
     def visit_Name(self, node: ast.Name) -> Any:
@@ -133,7 +131,9 @@ class Derivative:
             f"    def autograd({params}):",
         ]
         body = self._inplace_body(params) if self.is_inplace else self._plain_body(params)
-        return "\n".join(lines + [f"        {line}" for line in body] + ["    return autograd"]) + "\n"
+        return (
+            "\n".join(lines + [f"        {line}" for line in body] + ["    return autograd"]) + "\n"
+        )
 
     def _plain_body(self, params: str) -> list[str]:
         lines = [f"result = next({params})"]
@@ -222,9 +222,7 @@ class Derivative:
         readers = [f for f in self.formulas if name in f.values]
         if len(readers) == len(self.formulas) or self.has_lists:
             return ""
-        conditions = [
-            f"edges[{self._edge_index(n)}] is not None" for f in readers for n in f.names
-        ]
+        conditions = [f"edges[{self._edge_index(n)}] is not None" for f in readers for n in f.names]
         return " or ".join(conditions)
 
     def _saved_expression(self, rename: dict[str, str] | None = None) -> str:
@@ -234,7 +232,9 @@ class Derivative:
             if not a.type.is_tensor:
                 parts.append(value)
                 continue
-            saved = f"save({value})" if not a.type.is_list else f"tuple(save_value(t) for t in {value})"
+            saved = (
+                f"save({value})" if not a.type.is_list else f"tuple(save_value(t) for t in {value})"
+            )
             if self.op.stanza.numbers or a.type.is_optional:
                 saved = f"save_value({value})" if not a.type.is_list else saved
             needed = self._needed_by(a.name)

@@ -101,7 +101,8 @@ class PacketSpec:
             if [a.name for a in op.schema.arguments] != names and not self._told_apart(op):
                 return False
             if any(
-                (a.type.is_tensor and not b.type.is_tensor) or (a.type.is_list and not b.type.is_list)
+                (a.type.is_tensor and not b.type.is_tensor)
+                or (a.type.is_list and not b.type.is_list)
                 for a, b in zip(op.schema.arguments, self.primary.schema.arguments)
             ):
                 return False  # the inline path would take one for the other
