@@ -75,8 +75,8 @@ def verdict(text: str, value: float, bound: float, unit: str = "") -> str:
 def page(results: list[Measured]) -> list[str]:
     custom, sin = results
     lines = ["# Custom operators beside torch", ""]
-    lines += ["Median CPU time per call over interleaved batches, one thread; made by "
-              "`python3 dev.py bench custom_op`.", ""]  # fmt: skip
+    made = "Median CPU time per call over interleaved batches, one thread; made by"
+    lines += [f"{made} `python3 dev.py bench custom_op`.", ""]
     lines += [f"- {text}" for text in describe("mortice", "numpy", "torch")]
     lines.append("")
     for result in results:
