@@ -96,3 +96,14 @@ def test_linear_with_and_without_bias() -> None:
 def test_what_does_not_fit_is_named(call: object, complaint: str) -> None:
     with pytest.raises(RuntimeError, match=complaint):
         call(mortice.ones)  # type: ignore[operator]
+
+
+def test_threads_are_set_for_kernels_and_blas_alike() -> None:
+    before = mortice.get_num_threads()
+    try:
+        mortice.set_num_threads(1)
+        assert mortice.get_num_threads() == 1
+        with pytest.raises(RuntimeError, match="expects a positive integer, but got 0"):
+            mortice.set_num_threads(0)
+    finally:
+        mortice.set_num_threads(before)

@@ -17,13 +17,22 @@ class CpuRuntime:
     kernel_package = "mortice_cpu.kernels"
 
     def __init__(self) -> None:
-        threads = config.num_threads
-        if threads:  # otherwise each library's own default, and neither is imported for it here
-            import mortice_llvm
-            from mortice_llvm import blas
+        if config.num_threads:  # otherwise each library's own default, and neither is imported here
+            self.set_num_threads(config.num_threads)
 
-            mortice_llvm.set_num_threads(threads)
-            blas.set_num_threads(threads)
+    def set_num_threads(self, n: int) -> None:
+        """Threads of the fused kernels and of BLAS."""
+        import mortice_llvm
+        from mortice_llvm import blas
+
+        mortice_llvm.set_num_threads(n)
+        blas.set_num_threads(n)
+
+    def get_num_threads(self) -> int:
+        """Threads that a large operator uses."""
+        import mortice_llvm
+
+        return mortice_llvm.get_num_threads()
 
     def count(self) -> int:
         return 1

@@ -87,6 +87,8 @@ _install()
 
 #: Public names whose modules are imported when they are first used.
 _LAZY = {
+    "set_num_threads": "mortice._tensor.runtime",
+    "get_num_threads": "mortice._tensor.runtime",
     "autocast": "mortice._autograd.autocast",
     "is_autocast_enabled": "mortice._autograd.autocast",
     "get_autocast_dtype": "mortice._autograd.autocast",

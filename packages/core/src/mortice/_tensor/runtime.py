@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from mortice._base.errors import DeviceError
+from mortice._base.errors import ArgumentError, DeviceError, InvalidState
 from mortice._dispatch import backends
 from mortice._dispatch.operator import Kernel, Operator
 from mortice._tensor import host
@@ -117,6 +117,20 @@ def allocate(shape: Shape, dtype: DType, device: Device, strides: Shape | None =
     nbytes = shapes.storage_extent(shape, steps, 0) * dtype.itemsize
     buffer = _Buffer(runtime, nbytes, index)
     return wrap_device(DeviceArray(buffer, shape, dtype, Device(device.type, index), steps))
+
+
+def set_num_threads(n: int) -> None:
+    """Threads that one operator on the CPU may use; at least 1. Needs mortice-cpu."""
+    if not isinstance(n, int) or isinstance(n, bool):
+        raise ArgumentError(f"set_num_threads expects an int, but got {type(n).__name__}")
+    if n < 1:
+        raise InvalidState(f"set_num_threads expects a positive integer, but got {n}")
+    backends.runtime("cpu").set_num_threads(n)
+
+
+def get_num_threads() -> int:
+    """Threads that one operator on the CPU may use. Needs mortice-cpu."""
+    return backends.runtime("cpu").get_num_threads()
 
 
 # -- copies --------------------------------------------------------------------------------------
