@@ -336,3 +336,12 @@ def test_gradients_through_writes_to_views_of_another_dtype():
     )
     assert gradcheck(_write_pairs, (mortice.from_numpy(a).requires_grad_(),))
     assert not (leaf().view(mortice.int64)).requires_grad
+
+
+def test_what_a_strided_view_reads_outside_its_tensor_has_no_gradient():
+    memory = mortice.arange(6, dtype=mortice.float64)
+    x = memory[2:4].detach().requires_grad_()
+    seen = x.as_strided((3,), (1,), 0)
+    assert seen.tolist() == [0, 1, 2]
+    (seen * mortice.tensor([1.0, 2.0, 4.0])).sum().backward()
+    assert x.grad.tolist() == [4, 0]

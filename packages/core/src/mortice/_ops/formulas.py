@@ -75,13 +75,19 @@ def as_strided_grad(
 ) -> Any:
     """Gradient of ``as_strided`` for a base that is contiguous: add into the places read from.
 
-    An element read several times receives the sum, by an index_add over flat positions.
+    An element read several times receives the sum, by an index_add over flat positions. What was
+    read before or behind the base's own elements (which may be part of a storage) gives nothing.
     """
-    from mortice._types.shapes import numel
+    from mortice._types.shapes import numel, storage_extent
 
-    flat = call("full", (numel(base_shape),), 0, grad._t, None, grad.device, None)
-    positions = strided_positions(size, stride, offset, grad.device)
+    count = numel(base_shape)
+    before = max(-offset, 0)
+    behind = max(storage_extent(size, stride, 0) + offset - count, 0)
+    flat = call("full", (before + count + behind,), 0, grad._t, None, grad.device, None)
+    positions = strided_positions(size, stride, offset + before, grad.device)
     flat = call("index_put", flat, (positions,), grad.reshape(-1), True)
+    if before or behind:
+        flat = call("slice.Tensor", flat, 0, before, before + count, 1)
     return flat.view(tuple(base_shape))
 
 
