@@ -5,13 +5,25 @@ from __future__ import annotations
 import random
 import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from compare import Comparison
 from convert import ToMortice, Unsupported, mortice_tensors, torch_tensors
-from names import PICKING, RANDOM, UNDEFINED, Absent, disowned, draws, function, inplace, method
+from names import (
+    PICKING,
+    RANDOM,
+    UNDEFINED,
+    Absent,
+    disowned,
+    draws,
+    function,
+    inplace,
+    method,
+    rebind,
+)
 
 import mortice
 
@@ -426,7 +438,9 @@ class TorchGradient:
         self.sample, self.checks = sample, checks
 
     def outputs(self) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-        result = self.checks._theirs(self.checks.op.op, self.sample)
+        op = self.checks.op
+        # OpInfo's wrapper makes inputs symmetric or triangular first, where gradients need that.
+        result = self.checks._theirs(partial(op.gradcheck_wrapper, op.op), self.sample)
         leaves = [t for t in sample_tensors(self.sample) if t.requires_grad]
         if any(t.dtype is torch.complex32 for t in torch_tensors(result)):
             raise NotApplicable  # storage-only in mortice
@@ -453,7 +467,8 @@ class MorticeGradient:
 
     def run(self, order: int) -> list[Any]:
         theirs, leaves = TorchGradient(self.checks, self.sample).outputs()
-        result, convert = self.checks._call(self.checks.ours, self.sample)
+        wrapped = partial(rebind(self.checks.op.gradcheck_wrapper), self.checks.ours)
+        result, convert = self.checks._call(wrapped, self.sample)
         known = {id(t): ours for t, ours in convert.leaves}
         ours_leaves = [known[id(t)] for t in leaves]
         outputs = [t for t in mortice_tensors(result) if t.requires_grad]

@@ -290,6 +290,8 @@ def cosine_similarity(x1: Any, x2: Any, dim: int, eps: float) -> Any:
             raise DTypeError(
                 f"cosine_similarity: expected {name} to be floating point, got {x._t!r}"
             )
+    shape = tuple(broadcast(x1._a.shape, x2._a.shape))
+    x1, x2 = x1.expand(shape), x2.expand(shape)
     n1 = (x1 * x1).sum(dim, True).sqrt().clamp(min=eps)
     n2 = (x2 * x2).sum(dim, True).sqrt().clamp(min=eps)
     return ((x1 / n1) * (x2 / n2)).sum(dim)
