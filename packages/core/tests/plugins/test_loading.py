@@ -147,16 +147,17 @@ def test_circle_of_imports_and_loads_does_not_deadlock(site: Any) -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork on this system")
 def test_fork_while_another_thread_loads(site: Any) -> None:
-    site.device("slow", "import time; time.sleep(1)")
+    site.device("slow", "import builtins, time; builtins.began = True; time.sleep(1)")
     site.device("good")
     said = site.run(
         """
-        import os, threading, time, warnings
+        import builtins, os, threading, time, warnings
         from mortice import _plugins
         warnings.simplefilter("ignore", DeprecationWarning)  # of forking with threads, on purpose
         thread = threading.Thread(target=_plugins.load, args=("device", "slow"))
         thread.start()
-        time.sleep(0.3)
+        while not hasattr(builtins, "began"):
+            time.sleep(0.01)
         child = os.fork()
         if child == 0:
             print(_plugins.load("device", "good").__name__, flush=True)
