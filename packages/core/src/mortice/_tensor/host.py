@@ -163,6 +163,24 @@ def slice_(self: Any, dim: int, start: Any, end: Any, step: int) -> Any:
     return _view(self, restride(self, *rule(self, dim, start, end, step)))
 
 
+def squeeze(self: Any) -> Any:
+    return _view(self, self._a.squeeze())
+
+
+def squeeze_dim(self: Any, dim: int) -> Any:
+    a = self._a
+    d = shapes.wrap_dim(dim, a.ndim)
+    return _view(self, a.squeeze(d) if a.ndim and a.shape[d] == 1 else a)
+
+
+def squeeze_dims(self: Any, dim: Any) -> Any:
+    a = self._a
+    gone = tuple(
+        d for d in (shapes.wrap_dims(dim, a.ndim) if dim else ()) if a.ndim and a.shape[d] == 1
+    )
+    return _view(self, a.squeeze(gone) if gone else a)
+
+
 def expand(self: Any, size: Any, implicit: bool) -> Any:
     sizes, steps = shapes.expand_strides(self._a.shape, self._a.strides, size)
     a = self._a
@@ -441,6 +459,9 @@ HOST: Kernels = {
     "detach": detach,
     "select.int": select,
     "slice.Tensor": slice_,
+    "squeeze": squeeze,
+    "squeeze.dim": squeeze_dim,
+    "squeeze.dims": squeeze_dims,
     "expand": expand,
     "unbind.int": unbind,
     "split.Tensor": split,
