@@ -185,3 +185,23 @@ def _linalg_eigh(next, op):
         node.saved += (save_result(result[0]), save_result(result[1]),)
         return result
     return autograd
+
+def _backward_of_linalg_eig(node, grads):
+    self_dtype, result0, result1, = unpack(node)
+    edges = node.edges
+    grad = grads[0]
+    return (eig_grad(grads, self_dtype, result0, result1),)
+
+def linalg_eig(next, op):
+    info = Info("LinalgEigBackward0", _backward_of_linalg_eig, op)
+    def autograd(self):
+        result = next(self)
+        edges = (self._g,)
+        node = _new(Node)
+        node.info = info
+        node.edges = edges
+        node.saved = (self._t,)
+        attach_many(node, result)
+        node.saved += (save_result(result[0]), save_result(result[1]),)
+        return result
+    return autograd

@@ -474,7 +474,7 @@ ROWS = {
     'linalg_eigh': {'schema': "aten::linalg_eigh(Tensor self, str UPLO='L') -> (Tensor eigenvalues, Tensor eigenvectors)", 'family': 'matrix', 'kind': 'composite', 'body': 'eigh'},
     'linalg_eigvalsh': {'schema': "aten::linalg_eigvalsh(Tensor self, str UPLO='L') -> Tensor", 'family': 'matrix', 'kind': 'composite', 'body': 'eigvalsh'},
     'linalg_eigvalsh.out': {'schema': "aten::linalg_eigvalsh.out(Tensor self, str UPLO='L', *, Tensor(a!) out) -> Tensor(a!)", 'family': 'matrix', 'kind': 'out', 'functional': 'linalg_eigvalsh', 'derivative': 'none'},
-    'linalg_eig': {'schema': 'aten::linalg_eig(Tensor self) -> (Tensor eigenvalues, Tensor eigenvectors)', 'family': 'matrix', 'shape': 'eig'},
+    'linalg_eig': {'schema': 'aten::linalg_eig(Tensor self) -> (Tensor eigenvalues, Tensor eigenvectors)', 'family': 'matrix', 'shape': 'eig', 'derivative': 'linalg_eig'},
     'linalg_eigvals': {'schema': 'aten::linalg_eigvals(Tensor self) -> Tensor', 'family': 'matrix', 'kind': 'composite', 'body': 'eigvals'},
     'linalg_pinv.atol_rtol_tensor': {'schema': 'aten::linalg_pinv.atol_rtol_tensor(Tensor self, *, Tensor? atol=None, Tensor? rtol=None, bool hermitian=False) -> Tensor', 'family': 'matrix', 'kind': 'composite', 'body': 'pinv'},
     'linalg_pinv.atol_rtol_float': {'schema': 'aten::linalg_pinv.atol_rtol_float(Tensor self, *, float? atol=None, float? rtol=None, bool hermitian=False) -> Tensor', 'family': 'matrix', 'kind': 'composite', 'body': 'pinv'},

@@ -380,6 +380,26 @@ def eigh_grad(grads: Sequence[Any], values: Any, vectors: Any) -> Any:
     return vectors.matmul(inner).matmul(ct(vectors))
 
 
+def eig_grad(grads: Sequence[Any], dtype: Any, values: Any, vectors: Any) -> Any:
+    """Boeddeker et al. 2017, with the eigenvectors' norm kept at one and their phase free."""
+    gl, gv = grads
+    if gl is None and gv is None:
+        return None
+    adjoint = ct(vectors)
+    inner = None if gl is None else gl.diag_embed()
+    if gv is not None:
+        n = values._a.shape[-1]
+        along = adjoint.matmul(gv)
+        size = along.diagonal(0, -2, -1).real.to(vectors._t).unsqueeze(-2)
+        part = along - adjoint.matmul(vectors * size)
+        eye = call("eye", n, values._t, None, values.device, None)
+        gap = conj(values.unsqueeze(-2) - values.unsqueeze(-1))
+        part = part * (1 - eye) / (gap + eye)
+        inner = part if inner is None else inner + part
+    found = call("_solve", adjoint, inner.matmul(adjoint))
+    return found if dtype.is_complex else found.real
+
+
 def eigvals(self: Any) -> Any:
     return call("linalg_eig", self)[0]
 
