@@ -205,3 +205,28 @@ def linalg_eig(next, op):
         node.saved += (save_result(result[0]), save_result(result[1]),)
         return result
     return autograd
+
+def _backward_of__linalg_pinv(node, grads):
+    self, result, = unpack(node)
+    edges = node.edges
+    grad = grads[0]
+    return (pinv_grad(grad, self, result),)
+
+def _linalg_pinv(next, op):
+    info = Info("LinalgPinvBackward0", _backward_of__linalg_pinv, op)
+    def autograd(self, atol, rtol, hermitian):
+        result = next(self, atol, rtol, hermitian)
+        if not result._t.differentiable:
+            return result
+        edges = (self._g,)
+        node = _new(Node)
+        node.info = info
+        node.edges = edges
+        node.saved = (save(self),)
+        node.meta = (result._a.shape, result._t)
+        node.extra = None if not GLOBAL.recording else notes()
+        result._g = node
+        result._k |= AUTOGRAD
+        node.saved += (save_result(result),)
+        return result
+    return autograd

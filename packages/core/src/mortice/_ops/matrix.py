@@ -428,6 +428,31 @@ def _tolerance(s: Any, atol: Any, rtol: Any, rows: int, columns: int) -> Any:
 
 
 def pinv(self: Any, atol: Any, rtol: Any, hermitian: bool) -> Any:
+    if hasattr(atol, "_k") or hasattr(rtol, "_k"):
+        return pinv_values(self, atol, rtol, hermitian)
+    return call("_linalg_pinv", self, atol, rtol, hermitian)
+
+
+def pinv_rule(self: Any, atol: Any, rtol: Any, hermitian: bool) -> Any:
+    *batch, m, n = _matrices("linalg.pinv", self)
+    return (*batch, n, m), self._t
+
+
+def pinv_grad(grad: Any, a: Any, p: Any) -> Any:
+    """Golub and Pereyra 1973, of constant rank: unlike the SVD's it exists at equal values."""
+    g, ph = ct(grad), ct(p)
+    if a._a.shape[-2] <= a._a.shape[-1]:
+        k = g.matmul(p)
+        kph = k.matmul(ph)
+        inner = ph.matmul(p).matmul(g - k.matmul(a))
+        return kph - ct(p.matmul(k)) - a.matmul(p).matmul(kph) + inner
+    k = p.matmul(g)
+    phk = ph.matmul(k)
+    inner = (g - a.matmul(k)).matmul(p).matmul(ph)
+    return inner - ct(k.matmul(p)) + phk - phk.matmul(p).matmul(a)
+
+
+def pinv_values(self: Any, atol: Any, rtol: Any, hermitian: bool) -> Any:
     shape = _matrices("linalg.pinv", self)
     if not numel(shape):
         return ct(self).clone()
