@@ -28,6 +28,7 @@ from mortice_cpu.kernels._elementwise import (
 _new = object.__new__
 _ndarray = np.ndarray
 _maximum = np.maximum
+_LARGE = _native.LARGE
 _float32 = np.dtype(np.float32)
 _SQRT_HALF = math.sqrt(0.5)
 _ROOT = math.sqrt(2.0 / math.pi)
@@ -84,29 +85,36 @@ _ZEROS = {
     for t in dtypes.ALL.values()
     if (t.kind in (dtypes.UNSIGNED, dtypes.SIGNED) or (t.kind == FLOAT and t.itemsize > 2))
 }
+_f32 = dtypes.float32
+_zero32 = _ZEROS[_f32]
 
 
 def relu(self: Any) -> Any:
     t = self._t
-    zero = _ZEROS.get(t)
     a = self._a
-    if zero is not None:
-        if a.size >= _native.LARGE and t.kind == FLOAT:
-            found = _native.apply("relu", a)
-            if found is not None:
-                return wrap(found, t)
-        y = _maximum(a, zero)
-        r = _new(Tensor)  # `wrap` in line, as in `add`
-        r._a = y if type(y) is _ndarray else np.asarray(y)
-        r._k = CPU_KEYS
-        r._t = t
-        r._g = r._s = r._b = None
-        return r
-    if a.dtype.kind in "cb":
+    if a.size >= _LARGE and t.kind == FLOAT:
+        found = _native.apply("relu", a)
+        if found is not None:
+            return wrap(found, t)
+    if t is _f32:
+        y = _maximum(a, _zero32)
+    elif t in _ZEROS:
+        y = _maximum(a, _ZEROS[t])
+    else:
+        return _relu_by_conversion(self)
+    r = _new(Tensor)  # `wrap` in line, as in `add`
+    r._a = y if type(y) is _ndarray else np.asarray(y)
+    r._k = CPU_KEYS
+    r._t = t
+    r._g = r._s = r._b = None
+    return r
+
+
+def _relu_by_conversion(self: Any) -> Any:
+    t = self._t
+    if t.kind != FLOAT:
         raise TypeError("relu")
-    if self._t.itemsize < 4 and self._t.kind == FLOAT:
-        return finished(np.maximum(a.astype(_float32), number(0, _float32)), self._t)
-    return wrap(np.maximum(a, number(0, a.dtype)), self._t)
+    return finished(np.maximum(self._a.astype(_float32), number(0, _float32)), t)
 
 
 def relu_inplace(self: Any) -> Any:
