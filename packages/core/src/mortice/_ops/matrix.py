@@ -657,8 +657,11 @@ def matrix_exp(self: Any) -> Any:
 
     A is halved until its 1-norm is at most 1; there the remainder is below 2e-17.
     """
+    wide = {"float32": dtypes.float64, "complex64": dtypes.complex128}.get(self._t.name)
     if self._t.itemsize == 2 and self._t.is_floating_point:
-        return matrix_exp(self.float()).to(self._t)
+        wide = dtypes.float32
+    if wide is not None:  # each squaring doubles the relative error
+        return matrix_exp(self.to(wide)).to(self._t)
     shape = _matrices("linalg.matrix_exp", self, True)
     n = shape[-1]
     eye = call("eye", n, self._t, None, self.device, None).expand(shape)
