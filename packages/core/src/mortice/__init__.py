@@ -54,8 +54,8 @@ if TYPE_CHECKING:
 #: Constants, as in PyTorch.
 pi = 3.141592653589793
 e = 2.718281828459045
-inf = 1e999  # more than a float holds; the name float is a dtype here
-nan = inf - inf
+inf = float("inf")  # pyright: ignore[reportCallIssue]  to whom float is a dtype here
+nan = float("nan")  # pyright: ignore[reportCallIssue]
 newaxis = None
 
 

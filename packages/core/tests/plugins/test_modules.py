@@ -222,7 +222,9 @@ def test_well_known_module_not_installed(site: Any) -> None:
             print(error)
         """
     )
-    assert said.count("It comes with the package mortice-nn: pip install --no-index") == 2
+    assert (
+        said.count("It comes with the package mortice-nn: pip install wheelhouse/mortice*.whl") == 2
+    )
 
 
 def test_names_that_core_has_and_has_not() -> None:

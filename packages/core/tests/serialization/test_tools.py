@@ -170,5 +170,5 @@ def test_without_the_library_it_says_what_to_install(monkeypatch: Any, tmp_path:
     import sys
 
     monkeypatch.setitem(sys.modules, "safetensors", None)
-    with pytest.raises(Unavailable, match=r"pip install 'mortice\[safetensors\]'"):
+    with pytest.raises(Unavailable, match=r"pip install 'safetensors>=0.8'"):
         serialization.load(tmp_path / "x.safetensors")

@@ -260,10 +260,12 @@ def _mixture(op: Operator, position: int, found: str, expected: str) -> DeviceEr
 def no_kernel(op: Operator, device: str, failure: PluginError | None = None) -> NoKernel:
     """The error for an operator that cannot run on a device; says what to install."""
     if device == "cpu" and isinstance(failure, PluginNotFound):
+        from mortice._plugins.groups import install_command
+
         return NoKernel(
             f"{op.qualified} has no kernel for device 'cpu': the CPU kernels are a package of "
-            "their own. Install them with: pip install 'mortice[cpu]' (from the local wheelhouse "
-            "until the names are published)."
+            f"their own. Install them with: {install_command('mortice-cpu')} (wheelhouse: the "
+            "directory that `python3 dev.py build` fills)."
         )
     if failure is not None:
         return NoKernel(f"{op.qualified} cannot run on device {device!r}: {failure}")

@@ -396,6 +396,7 @@ def eig_grad(grads: Sequence[Any], dtype: Any, values: Any, vectors: Any) -> Any
         gap = conj(values.unsqueeze(-2) - values.unsqueeze(-1))
         part = part * (1 - eye) / (gap + eye)
         inner = part if inner is None else inner + part
+    assert inner is not None  # one of the two gradients is given
     found = call("_solve", adjoint, inner.matmul(adjoint))
     return found if dtype.is_complex else found.real
 

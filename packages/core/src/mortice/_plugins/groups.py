@@ -136,12 +136,12 @@ def group_of(name: str) -> Group:
 
 
 def install_command(distribution: str) -> str:
-    """What to type to install one of our own packages.
+    """What to type to install one of our own packages, and what it needs of the others.
 
     Their names are not registered on the public index, where somebody else could take them, so
-    the command never looks there.
+    all are named by the path of their wheel; what they need of others comes from the index.
     """
-    return f"pip install --no-index --find-links wheelhouse {distribution}"
+    return "pip install wheelhouse/mortice*.whl"
 
 
 def not_installed_hint(kind: str, name: str) -> str:

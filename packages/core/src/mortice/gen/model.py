@@ -130,7 +130,7 @@ def load(path: Path, family: str, namespace: str = "aten") -> list[Stanza]:
         import yaml
     except ModuleNotFoundError as error:
         raise SchemaError(
-            "reading operator declarations needs PyYAML: pip install 'mortice[gen]'"
+            "reading operator declarations needs PyYAML: pip install pyyaml"
         ) from error
     data = yaml.safe_load(path.read_text(encoding="utf-8")) or []
     if not isinstance(data, list):

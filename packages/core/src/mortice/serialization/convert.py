@@ -51,7 +51,7 @@ def _library() -> Any:
     except ModuleNotFoundError as error:
         raise Unavailable(
             "the safetensors library is not installed",
-            "Install it: pip install 'mortice[safetensors]'.",
+            "Install it: pip install 'safetensors>=0.8'.",
         ) from error
     if not hasattr(safetensors, "TensorSpec"):
         raise Unavailable(
