@@ -1,4 +1,4 @@
-"""mortice's conformance kit for plug-ins, assert_close, gradcheck and opcheck.
+"""What tests of tensors, gradients and operators need; users import it as ``mortice.testing``.
 
 ``mortice.testing`` is this module. Names, arguments and defaults are those of ``torch.testing``
 and ``torch.autograd.gradcheck``.

@@ -1,182 +1,235 @@
-"""``opcheck``: does an operator do what its schema, its fake and its gradient promise?"""
+"""``opcheck``: an operator does what it declares: schema, gradient registration, fake."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
+
 import mortice
-from mortice import Tensor
-from mortice.errors import InvalidValue, nearest
-from mortice_testing._comparison import assert_close
+from mortice.errors import ArgumentError, AutogradError, InvalidValue, MorticeError, nearest
+from mortice_testing._host import is_tensor, to_numpy
 
 
-class OpCheckError(AssertionError):
-    """An operator breaks a promise; the message says which and what to change."""
+class OpCheckError(MorticeError, AssertionError):
+    """An operator does not do what it declares; the message names the test and the argument."""
 
 
 def opcheck(
     op: Any,
     args: Sequence[Any],
-    kwargs: Mapping[str, Any] | None = None,
+    kwargs: dict[str, Any] | None = None,
     *,
-    test_utils: str | Sequence[str] = (),
+    test_utils: str | Sequence[str] = (
+        "test_schema",
+        "test_autograd_registration",
+        "test_faketensor",
+    ),
     raise_exception: bool = True,
-) -> dict[str, str]:
-    """Check an operator on one set of arguments.
+) -> dict[str, Any]:
+    """Check an operator on sample arguments.
 
-    ``op`` is an overload (``mortice.ops.ns.name.default``), a packet with one overload, or what
-    ``mortice.library.custom_op`` returns. The checks, all of them unless ``test_utils`` names some:
+    - ``test_schema``: it writes to no argument that its schema does not mark as written to, and
+      returns no tensor that shares memory with an argument without saying so.
+    - ``test_autograd_registration``: if an argument requires grad, the results have a derivative.
+    - ``test_faketensor``: on tensors without data it gives the same shapes, dtypes and strides.
 
-    - ``test_schema``: arguments without ``!`` in the schema keep their values, and no output shares
-      memory with an input unless the schema says so;
-    - ``test_autograd_registration``: outputs for inputs that require grad require it too;
-    - ``test_faketensor``: on device ``meta`` the sizes and dtypes are those of the real outputs.
+    Args:
+        op: A ``custom_op``, an overload of ``mortice.ops``, or a packet with one overload.
+        args: Positional arguments; they are not changed.
+        kwargs: Keyword arguments.
+        test_utils: Names of the tests to run, or one of them.
+        raise_exception: Whether to raise at the first test that fails.
 
-    Returns the result of each check, ``"SUCCESS"`` or the exception's text. Raises the first
-    failure, an OpCheckError if a promise was broken, if ``raise_exception``.
+    Returns:
+        For each test "SUCCESS", or the exception if ``raise_exception`` is False.
+
+    Raises:
+        OpCheckError: A test fails.
+        InvalidValue: (a ValueError) ``op`` is no operator, or a test is not known.
     """
-    names = (test_utils,) if isinstance(test_utils, str) else tuple(test_utils) or tuple(_CHECKS)
-    results: dict[str, str] = {}
+    overload = _overload_of(op)
+    names = [test_utils] if isinstance(test_utils, str) else list(test_utils)
     for name in names:
-        if name not in _CHECKS:
-            raise InvalidValue(f"opcheck has no check {name!r}.{nearest(name, _CHECKS)}")
+        if name not in _TESTS:
+            raise InvalidValue(
+                f"opcheck: there is no test {name!r}.{nearest(name, _TESTS)} There are: "
+                f"{', '.join(_TESTS)}"
+            )
+    results: dict[str, Any] = {}
+    for name in names:
         try:
-            _CHECKS[name](_overload(op), tuple(args), dict(kwargs or {}))
-        except Exception as error:
-            if raise_exception:
-                raise
-            results[name] = f"{type(error).__name__}: {error}"
-        else:
+            _TESTS[name](overload, tuple(args), dict(kwargs or {}))
             results[name] = "SUCCESS"
+        except Exception as error:
+            failure = OpCheckError(f"opcheck({overload}, ...): {name} failed: {error}")
+            if raise_exception:
+                raise failure from error
+            results[name] = failure
     return results
 
 
-def _overload(op: Any) -> Any:
+def _overload_of(op: Any) -> Any:
+    """The one overload that ``op`` stands for."""
     found = getattr(op, "_opoverload", op)
-    if not hasattr(found, "_schema"):
-        names = list(found.overloads()) if hasattr(found, "overloads") else []
+    if isinstance(found, mortice.ops.OpOverloadPacket):
+        names = found.overloads()
         if len(names) != 1:
             raise InvalidValue(
-                f"opcheck needs one overload, found {op!r} with {names or 'none'}. Name one, such as "
-                "mortice.ops.ns.name.default."
+                f"opcheck: {found} has several overloads; give one of "
+                f"{', '.join(f'{found}.{name}' for name in names)}"
             )
         found = getattr(found, names[0])
+    if not isinstance(found, mortice.ops.OpOverload):
+        raise InvalidValue(
+            f"opcheck: expected a custom_op or an operator of mortice.ops, found "
+            f"{type(op).__name__}"
+        )
     return found
 
 
-# -- the checks ----------------------------------------------------------------------------------
+# -- arguments ---------------------------------------------------------------------------------
 
 
-def _check_schema(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    args, kwargs = _mapped(_copy, args), _mapped(_copy, kwargs)
-    given = list(_given(op, args, kwargs))
-    before = [(argument, t, t.detach().clone()) for argument, t in given]
-    outputs = list(_tensors(op(*args, **kwargs)))
-    for argument, t, was in before:
-        if not argument.type.is_mutable and not _same(t, was):
-            raise OpCheckError(
-                f"{op}: argument {argument.name!r} was written to, but its schema says "
-                f"{argument.type}. Write to a copy, or declare Tensor(a!) {argument.name} "
-                "(mutates_args of custom_op)."
-            )
-        if not argument.type.alias and any(_shares(t, r) for r in outputs):
-            raise OpCheckError(
-                f"{op}: an output shares memory with argument {argument.name!r}, which its schema "
-                f"does not say. Return a copy: {argument.name}.clone()."
-            )
+def _map(value: Any, change: Callable[[Any], Any]) -> Any:
+    """``change`` applied to the tensors of an argument."""
+    if is_tensor(value):
+        return change(value)
+    if isinstance(value, (list, tuple)):
+        return type(value)(_map(item, change) for item in value)
+    return value
 
 
-def _check_gradient(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    if any(a.type.is_mutable for a in op._schema.arguments):
-        return  # a leaf that requires grad may not be written to
-    args, kwargs = _mapped(_leaf, args), _mapped(_leaf, kwargs)
-    if not any(t.requires_grad for _, t in _given(op, args, kwargs)):
-        return
-    outputs = [r for r in _tensors(op(*args, **kwargs)) if _differentiable(r)]
-    if outputs and not any(r.requires_grad for r in outputs):
-        raise OpCheckError(
-            f"{op}: no output requires grad although an input does, so that gradients would be lost "
-            "without a word. Register a gradient (register_autograd), or write the operator with "
-            "public operators."
-        )
-
-
-def _check_fake(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    real = list(_tensors(op(*_mapped(_copy, args), **_mapped(_copy, kwargs))))
-    fake = list(_tensors(op(*_mapped(_meta, args), **_mapped(_meta, kwargs))))
-    if len(real) != len(fake):
-        raise OpCheckError(f"{op}: {len(real)} outputs, but {len(fake)} on device meta.")
-    for i, (r, f) in enumerate(zip(real, fake)):
-        if (tuple(r.shape), r.dtype) != (tuple(f.shape), f.dtype):
-            raise OpCheckError(
-                f"{op}: output {i} is {r.dtype!r} of shape {tuple(r.shape)}, but on device meta "
-                f"{f.dtype!r} of shape {tuple(f.shape)}. Correct its fake (register_fake)."
-            )
-
-
-_CHECKS: dict[str, Callable[[Any, tuple[Any, ...], dict[str, Any]], None]] = {
-    "test_schema": _check_schema,
-    "test_autograd_registration": _check_gradient,
-    "test_faketensor": _check_fake,
-}
-
-
-# -- tensors in arguments and results ------------------------------------------------------------
-
-
-def _given(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[tuple[Any, Tensor]]:
-    """(the schema's argument, tensor) for every tensor that is passed."""
-    arguments = op._schema.arguments
-    for argument, value in zip(arguments, args):
-        yield from ((argument, t) for t in _tensors(value))
-    for argument in arguments[len(args) :]:
-        yield from ((argument, t) for t in _tensors(kwargs.get(argument.name)))
-
-
-def _tensors(value: Any) -> Iterator[Tensor]:
-    if isinstance(value, Tensor):
+def _tensors(value: Any) -> Iterator[Any]:
+    if is_tensor(value):
         yield value
     elif isinstance(value, (list, tuple)):
         for item in value:
             yield from _tensors(item)
 
 
-def _mapped(function: Callable[[Tensor], Tensor], value: Any) -> Any:
-    if isinstance(value, Tensor):
-        return function(value)
-    if isinstance(value, dict):
-        return {key: _mapped(function, item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return type(value)(_mapped(function, item) for item in value)
-    return value
+def _copy(tensor: Any) -> Any:
+    return tensor.detach().clone().requires_grad_(tensor.requires_grad)
 
 
-def _copy(t: Tensor) -> Tensor:
-    return t.detach().clone()
+def _bound(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[Any, Any]]:
+    """(declared argument, given value) for all that were given."""
+    declared = overload._schema.arguments
+    if len(args) > len(declared):
+        raise ArgumentError(f"{overload} takes {len(declared)} arguments, {len(args)} were given")
+    pairs = list(zip(declared, args, strict=False))
+    pairs += [(a, kwargs[a.name]) for a in declared[len(args) :] if a.name in kwargs]
+    return pairs
 
 
-def _meta(t: Tensor) -> Tensor:
-    return t.detach().to("meta")
+# -- tests -------------------------------------------------------------------------------------
 
 
-def _differentiable(t: Tensor) -> bool:
-    return t.is_floating_point() or t.is_complex()
-
-
-def _leaf(t: Tensor) -> Tensor:
-    return _copy(t).requires_grad_(_differentiable(t))
-
-
-def _shares(a: Tensor, b: Tensor) -> bool:
-    at = a.untyped_storage().data_ptr()
-    return bool(at) and at == b.untyped_storage().data_ptr()
-
-
-def _same(a: Tensor, b: Tensor) -> bool:
+def _test_schema(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    args = tuple(_map(value, _copy) for value in args)
+    kwargs = {name: _map(value, _copy) for name, value in kwargs.items()}
+    given = _bound(overload, args, kwargs)
+    before = [[to_numpy(t) for t in _tensors(value)] for _, value in given]
     with mortice.no_grad():
-        try:
-            assert_close(a, b, rtol=0, atol=0, equal_nan=True)
-        except AssertionError:
-            return False
-    return True
+        results = overload(*args, **kwargs)
+    for (argument, value), old in zip(given, before, strict=True):
+        if argument.type.is_mutable:
+            continue
+        for tensor, was in zip(_tensors(value), old, strict=True):
+            if not np.array_equal(to_numpy(tensor), was, equal_nan=was.dtype.kind in "fc"):
+                raise OpCheckError(
+                    f"argument {argument.name!r} was changed but its schema does not say so; "
+                    f"declare it as Tensor(a!), or work on a clone. The schema is "
+                    f"{overload._schema}"
+                )
+    _check_aliases(overload, given, results)
+
+
+def _check_aliases(overload: Any, given: list[tuple[Any, Any]], results: Any) -> None:
+    returns = overload._schema.returns
+    listed = results if isinstance(results, tuple) and len(returns) > 1 else (results,)
+    for number, result in enumerate(listed):
+        declared = returns[number].type.alias if number < len(returns) else ""
+        for out in _tensors(result):
+            for argument, value in given:
+                shares = any(_same_memory(out, tensor) for tensor in _tensors(value))
+                if shares and not (declared and argument.type.alias):
+                    raise OpCheckError(
+                        f"result {number} shares memory with argument {argument.name!r} but the "
+                        f"schema does not say so; return a clone. The schema is {overload._schema}"
+                    )
+
+
+def _same_memory(a: Any, b: Any) -> bool:
+    if a.device != b.device or not a.numel() or not b.numel():
+        return False
+    return a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr()
+
+
+def _test_autograd(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    leaves = [t for value in (*args, *kwargs.values()) for t in _tensors(value) if t.requires_grad]
+    if not leaves or any(a.type.is_mutable for a in overload._schema.arguments):
+        return
+    copies = {id(t): _copy(t) for t in leaves}
+
+    def renewed(tensor: Any) -> Any:
+        return copies.get(id(tensor), tensor)
+
+    results = overload(
+        *(_map(value, renewed) for value in args),
+        **{name: _map(value, renewed) for name, value in kwargs.items()},
+    )
+    outputs = [t for t in _tensors(results) if t.requires_grad]
+    if not outputs:
+        if any(t.dtype.is_floating_point or t.dtype.is_complex for t in _tensors(results)):
+            raise OpCheckError(
+                "an argument requires grad but no result does; register a derivative with "
+                "mortice.library.register_autograd"
+            )
+        return
+    ones = [mortice.ones_like(t) for t in outputs]
+    try:
+        mortice.autograd.grad(outputs, list(copies.values()), ones, allow_unused=True)
+    except AutogradError as error:
+        raise OpCheckError(f"it does not have a working autograd kernel: {error}") from error
+
+
+def _test_fake(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def without_data(tensor: Any) -> Any:
+        plain = tensor.detach()
+        made = mortice.empty_strided(
+            tuple(plain.shape), plain.stride(), dtype=plain.dtype, device="meta"
+        )
+        return made.requires_grad_(tensor.requires_grad)
+
+    real = overload(
+        *(_map(value, _copy) for value in args),
+        **{name: _map(value, _copy) for name, value in kwargs.items()},
+    )
+    fake = overload(
+        *(_map(value, without_data) for value in args),
+        **{name: _map(value, without_data) for name, value in kwargs.items()},
+    )
+    ours, theirs = list(_tensors(fake)), list(_tensors(real))
+    if len(ours) != len(theirs):
+        raise OpCheckError(f"the fake gives {len(ours)} tensors, the operator {len(theirs)}")
+    for number, (a, b) in enumerate(zip(ours, theirs, strict=True)):
+        for what, read in _METADATA.items():
+            if read(a) != read(b):
+                raise OpCheckError(
+                    f"result {number}: the fake says {what} {read(a)}, the operator gives {read(b)}"
+                )
+
+
+_METADATA: dict[str, Callable[[Any], Any]] = {
+    "shape": lambda t: tuple(t.shape),
+    "dtype": lambda t: t.dtype,
+    "stride": lambda t: tuple(t.stride()),
+}
+
+_TESTS: dict[str, Callable[[Any, tuple[Any, ...], dict[str, Any]], None]] = {
+    "test_schema": _test_schema,
+    "test_autograd_registration": _test_autograd,
+    "test_faketensor": _test_fake,
+}
