@@ -277,10 +277,16 @@ def cross(self: Any, other: Any, dim: int | None) -> Any:
 
 def linalg_cross(self: Any, other: Any, dim: int) -> Any:
     shape = broadcast(tuple(self._a.shape), tuple(other._a.shape))
-    d = wrap_dim(dim, len(shape))
-    if shape[d] != 3:
+    if self.ndim != other.ndim:
         raise ShapeError(
-            f"linalg.cross: inputs dimension {dim} must have length 3. Got {shape[d]}."
+            "linalg.cross: inputs must have the same number of dimensions, found "
+            f"{self.ndim} and {other.ndim}."
+        )
+    d = wrap_dim(dim, len(shape))
+    if self._a.shape[d] != 3 or other._a.shape[d] != 3:
+        raise ShapeError(
+            f"linalg.cross: inputs dimension {dim} must have length 3. Got {self._a.shape[d]} and "
+            f"{other._a.shape[d]}."
         )
     a, b = self.expand(shape), other.expand(shape)
     x = [a.select(d, i) for i in range(3)]
