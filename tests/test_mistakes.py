@@ -20,6 +20,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 import mistakes_site
+import mortice
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "mistakes.md"
@@ -125,7 +126,9 @@ def surroundings(tmp_path_factory):
         patch.syspath_prepend(str(made.site))
         for name, value in made.environ.items():
             patch.setenv(name, value)
+        mortice.config.reload()  # another test may have read the environment already
         yield made
+    mortice.config.reload()
 
 
 TEXT = PAGE.read_text(encoding="utf-8")

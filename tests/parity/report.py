@@ -103,6 +103,21 @@ def totals(rows: list[Row]) -> list[str]:
     return lines
 
 
+def markdown(rows: list[Row], command: str, seconds: float) -> list[str]:
+    """The committed report: totals, every operator's counts, what is absent."""
+    there = sorted((r for r in rows if r.absent is None and r.results), key=lambda r: r.name)
+    absent = sorted(row.name for row in rows if row.absent is not None)
+    lines = ["# Parity with torch 2.13", "", f"`{command}`, {seconds:.0f} s", ""]
+    lines += [f"- {line.strip()}" for line in totals(rows)]
+    lines += ["", f"Absent ({len(absent)}): {', '.join(absent)}.", ""]
+    lines += ["| operator | pass | " + " | ".join(COLUMNS[a] for a in ASPECTS) + " |"]
+    lines += ["|---|---|" + "---|" * len(ASPECTS)]
+    for row in there:
+        counts = " | ".join(row.count(a) for a in ASPECTS)
+        lines.append(f"| {row.name} | {row.passed}/{len(row.results)} | {counts} |")
+    return lines
+
+
 def as_json(rows: list[Row]) -> list[dict[str, Any]]:
     return [
         {

@@ -69,6 +69,7 @@ def arguments(argv: list[str]) -> argparse.Namespace:
     add("-v", "--verbose", action="store_true", help="print every failing sample")
     add("-q", "--quiet", action="store_true", help="only operators that fail, and totals")
     add("--json", metavar="FILE", help="write all rows to FILE")
+    add("--report", metavar="FILE", help="write totals and all rows to FILE, as Markdown")
     add("--check", action="store_true", help="fail on failures that are not in the committed list")
     add("--strict", action="store_true", help="fail on any failure")
     add("--update", action="store_true", help="renew the committed list (it only shrinks)")
@@ -292,6 +293,10 @@ def main(argv: list[str]) -> int:
     print("\n".join(["", *report.totals(rows), f"{time.monotonic() - started:.0f} s"]))
     if options.json:
         Path(options.json).write_text(json.dumps(report.as_json(rows), indent=1) + "\n")
+    if options.report:
+        command = " ".join(["run.py", *argv])
+        text = report.markdown(rows, command, time.monotonic() - started)
+        Path(options.report).write_text("\n".join(text) + "\n", encoding="utf-8")
     return judge(rows, options)
 
 
