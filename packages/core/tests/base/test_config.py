@@ -113,6 +113,12 @@ def test_bad_variable(monkeypatch: pytest.MonkeyPatch, name: str, text: str, hin
     assert hint in str(caught.value)
 
 
+def test_misspelt_name_in_a_file_is_told_whatever_is_read(tmp_path: Path) -> None:
+    write(tmp_path / "user", 'falback = "error"')
+    with pytest.raises(ConfigError, match="no setting 'falback'. Did you mean 'fallback'"):
+        _ = config.cache_dir
+
+
 def test_misspelt_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MORTICE_DISABLE_PLUGIN", "x")
     monkeypatch.setenv("MORTICE_ACME_SPEED", "its plug-in's own business")

@@ -119,6 +119,22 @@ def test_doctor_goes_on_after_a_bad_config(shop: Any) -> None:
     assert "numpy" in said
 
 
+def test_misspelt_setting_in_a_file(shop: Any, tmp_path: Any) -> None:
+    (tmp_path / "mortice").mkdir()
+    (tmp_path / "mortice" / "config.toml").write_text("falback = 'warn'")
+    where = {"XDG_CONFIG_HOME": str(tmp_path), "APPDATA": str(tmp_path)}
+    told = shop.cli("list-backends", status=2, **where)
+    assert "there is no setting 'falback'. Did you mean 'fallback'?" in told
+    told = shop.cli("--help", **where)
+    assert "list-backends" in told
+    assert "Commands of plug-ins cannot be listed" in told
+
+
+def test_doctor_tells_listeners_that_are_not_there(shop: Any) -> None:
+    told = shop.cli("doctor", status=1, MORTICE_LISTENERS="tracr")
+    assert "MORTICE_LISTENERS in the environment names 'tracr'" in told
+
+
 def test_doctor_is_content(site: Any) -> None:
     site.device("good")
     site.cli("doctor")

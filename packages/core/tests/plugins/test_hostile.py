@@ -58,7 +58,8 @@ def listed(site: Any, name: str, *arguments: str) -> str:
         ("import sys; sys.exit(3)", "it called sys.exit(3) while being loaded"),
         ("raise BaseException('rare')", "BaseException: rare"),
         ("raise GeneratorExit", "GeneratorExit"),
-        ("def f(:", "SyntaxError"),
+        ("def f(:", "SyntaxError: invalid syntax ("),
+        ("x = 1\ndef f(:", "acme_bad.py, line 2)"),
         ("def deep(): deep()\ndeep()", "RecursionError"),
     ],
 )
@@ -399,6 +400,11 @@ def test_unavailable(hostile: Any) -> None:
 
 SEGFAULT = "import ctypes; ctypes.string_at(0)"
 EXIT = "import os; os._exit(7)"
+ABORT_AMONG_THREADS = """
+import os, threading, time
+threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+os.abort()
+"""
 
 
 @pytest.mark.parametrize(
@@ -408,6 +414,12 @@ EXIT = "import os; os._exit(7)"
             SEGFAULT,
             -signal.SIGSEGV if sys.platform != "win32" else 0,
             "SIGSEGV (signal 11), at File",
+            marks=pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals"),
+        ),
+        pytest.param(
+            ABORT_AMONG_THREADS,
+            -signal.SIGABRT if sys.platform != "win32" else 0,
+            'acme_bad.py", line 4 in <module>',
             marks=pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals"),
         ),
         (EXIT, 7, "ended the process with exit status 7"),
@@ -569,7 +581,9 @@ def test_editable_install_of_today(hostile: Any) -> None:
     assert "found beside the code" in said
     assert "IMPORTED" not in said
     assert ", editable" in hostile.cli("why", "bad")
-    assert "state broken" in load(hostile)
+    told = load(hostile)
+    assert "state broken" in told
+    assert "Correct its code and try again" in told
     # Sources change without notice, so a crash is not believed there, but probed anew.
     (source / "acme_bad" / "plugin.py").write_text(EXIT)
     hostile.run(LOAD.format(name="bad"), status=7)

@@ -213,6 +213,10 @@ class _Config(ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        if name in KNOBS:
+            # The property raised an AttributeError, as that about a misspelt name in a file is;
+            # Python then asks here, and only asking again tells the reason.
+            return get(name)
         raise unknown(name, "config")
 
     def __setattr__(self, name: str, value: Any) -> None:

@@ -455,7 +455,8 @@ def _state_of(error: BaseException, entry: Entry) -> Status:
         return Status("broken", _text(error))
     if isinstance(error, ModuleNotFoundError) and error.name:
         return Status("broken", _missing_module(_text(error.name), entry))
-    text = " ".join(_text(error).split())
+    said = error.msg if isinstance(error, SyntaxError) else error
+    text = " ".join(_text(said).split())
     reason = f"{type(error).__name__}: {text}" if text else type(error).__name__
     return Status("broken", reason[:500] + _place(error))
 
@@ -477,6 +478,8 @@ def _missing_module(missing: str, entry: Entry) -> str:
 
 def _place(error: BaseException) -> str:
     """File and line where it was raised, the most useful thing for the plug-in's author."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f" ({error.filename}, line {error.lineno})"
     trace = error.__traceback__
     if trace is None:
         return ""

@@ -197,4 +197,4 @@ def _is_editable(path: str) -> bool:
         told: Any = json.loads(data)
         return told["dir_info"]["editable"] is True
     except (ValueError, KeyError, TypeError):
-        return False  # it only decides a word in a table
+        return False  # it only decides what is advised, and what is tried again

@@ -157,6 +157,7 @@ def record_hash(dist_info: str) -> str:
 
 def unmatched(entries: list[Entry]) -> list[str]:
     """Names in policy that mean nothing installed: often a typing mistake."""
+    listeners = {entry.name for entry in entries if entry.group.kind == "listener"}
     lists = (("plugins", config.plugins or ()), ("disable_plugins", config.disable_plugins))
     result = [
         f"{config.origin(knob)} names {one!r}, which matches nothing installed"
@@ -164,6 +165,11 @@ def unmatched(entries: list[Entry]) -> list[str]:
         for one in names
         if not any(selects(one, entry) for entry in entries)
     ]
+    result.extend(
+        f"{config.origin('listeners')} names {one!r}, and no listener installed is called so"
+        for one in config.listeners
+        if one not in listeners
+    )
     for selector, wanted in config.prefer_plugins.items():
         kind, _, name = selector.partition(":")
         if kind not in KINDS and kind not in GROUPS:

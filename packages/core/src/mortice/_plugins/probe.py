@@ -203,6 +203,9 @@ def _last_place(errors: str) -> str:
     """Where Python's fault handler saw the crash, if it did."""
     with open(errors, "rb") as file:
         lines = file.read().decode("utf-8", "replace").splitlines()
+    # Every thread is told, in no particular order; the one that crashed is called the current one.
+    current = [i for i, line in enumerate(lines) if line.startswith("Current thread")]
+    lines = lines[current[0] :] if current else lines
     places = [line.strip() for line in lines if line.strip().startswith("File ")]
     if places:
         return f", at {places[0]}"

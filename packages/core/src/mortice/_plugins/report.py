@@ -239,7 +239,9 @@ def _api(entry: Entry, rivals: list[Entry]) -> str:
     told: Any = entry.manifest
     if entry.source != "installed":
         return "not declared, not needed"
-    return f"fits {told['hook_api']}" if told and "hook_api" in told else "no manifest, so unknown"
+    if told and "hook_api" in told:
+        return f"fits {told['hook_api']}"
+    return "unknown: the manifest is unusable" if entry.problem else "no manifest, so unknown"
 
 
 # What to say of a check that found nothing wrong.

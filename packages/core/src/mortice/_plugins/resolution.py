@@ -106,6 +106,8 @@ def default_fix(entry: Entry, state: str) -> str:
         return f"Upgrade it and try again with `mortice plugins --load --refresh`, {without}"
     if state == "unavailable":
         return "Provide what it needs, or choose another one from `mortice list-backends`"
+    if entry.distribution.editable:  # its author is at work; an index may hold a stranger's
+        return f"Correct its code and try again, {without}"
     command = f"pip install --upgrade --force-reinstall {name}"
     if name.startswith("mortice-"):
         command = f"{install_command(name)} --force-reinstall"
