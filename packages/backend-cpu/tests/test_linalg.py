@@ -107,3 +107,21 @@ def test_threads_are_set_for_kernels_and_blas_alike() -> None:
             mortice.set_num_threads(0)
     finally:
         mortice.set_num_threads(before)
+
+
+def test_results_go_by_their_names() -> None:
+    a = mortice.tensor([[2.0, 0.0], [0.0, 3.0]], requires_grad=True)
+    values = mortice.linalg.eigh(a).eigenvalues
+    assert values.tolist() == [2.0, 3.0]
+    values.sum().backward()
+    assert a.grad is not None and a.grad.tolist() == [[1.0, 0.0], [0.0, 1.0]]
+    assert mortice.linalg.svd(a).S.tolist() == [3.0, 2.0]
+    assert mortice.linalg.slogdet(a).sign.item() == 1.0
+    assert repr(mortice.linalg.qr(a.detach())).startswith("mortice.return_types.linalg_qr(\nQ=")
+
+
+def test_equal_promotes() -> None:
+    x = mortice.tensor([1, 2])
+    assert mortice.equal(x, mortice.tensor([1.0, 2.0]))
+    assert not mortice.equal(x, mortice.tensor([1.0, 2.5]))
+    assert not mortice.equal(x, mortice.tensor([1.0]))

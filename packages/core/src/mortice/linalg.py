@@ -7,6 +7,7 @@ from typing import Any
 from mortice._base.errors import InvalidState
 from mortice._dispatch.call import Packet
 from mortice._dispatch.plan import call_by_plan
+from mortice._tensor.returns import named_returns
 
 _NAMES = (
     "cholesky", "cholesky_ex", "cond", "cross", "det", "diagonal", "eig", "eigh", "eigvals", "eigvalsh",
@@ -24,16 +25,25 @@ def _function(name: str) -> Any:
     def operation(*args: Any, **kwargs: Any) -> Any:
         out = kwargs.pop("out", None)
         result = call_by_plan(packet, args, kwargs)
+        if result.__class__ is tuple:
+            result = _named(packet, result)
         if out is None:
             return result
         if isinstance(result, tuple):
-            return tuple(o.resize_(r.shape).copy_(r) for o, r in zip(out, result))
+            written = tuple(o.resize_(r.shape).copy_(r) for o, r in zip(out, result))
+            return _named(packet, written)
         return out.resize_(result.shape).copy_(result)
 
     operation.__name__ = operation.__qualname__ = name
     operation.__doc__ = f"``aten::linalg_{name}``."
     packet.public = operation
     return operation
+
+
+def _named(packet: Packet, results: tuple[Any, ...]) -> Any:
+    """The results under the names that the schema gives them, such as ``eigenvalues``."""
+    fields = tuple(r.name for r in packet.operators()[0].schema.returns)
+    return named_returns(packet.name, fields)(*results)
 
 
 globals().update({name: _function(name) for name in _NAMES})

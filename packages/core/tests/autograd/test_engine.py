@@ -113,6 +113,22 @@ def test_unused_and_constant_inputs() -> None:
         leaf(1, 2).mul(2).backward()
 
 
+def test_a_gradient_that_does_not_fit_is_told_of_its_function() -> None:
+    class Bad(mortice.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad[:1]
+
+    with pytest.raises(
+        RuntimeError, match=r"BadBackward .* gradient at index 0: got shape \[1\].* expected \[3\]"
+    ):
+        Bad.apply(leaf(1, 2, 3)).sum().backward()
+
+
 def test_hooks_see_and_replace_gradients() -> None:
     x = leaf(1)
     y = x * 2

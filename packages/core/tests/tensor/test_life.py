@@ -213,6 +213,18 @@ def test_elements_by_a_python_function():
     ]
 
 
+def test_reversed_and_deleted_rows():
+    x = mortice.tensor([[1, 2], [3, 4]])
+    assert reversed(x).tolist() == [[3, 4], [1, 2]]
+    with pytest.raises(TypeError, match="cannot be deleted"):
+        del x[0]
+
+
+def test_arrays_are_told_to_be_converted():
+    with pytest.raises(TypeError, match=r"not ndarray\. Convert it with mortice\.as_tensor"):
+        mortice.add(mortice.ones(3), np.ones(3))
+
+
 def test_limits_of_dtypes():
     assert mortice.finfo(mortice.float32).eps == 2.0**-23
     assert mortice.finfo(mortice.bfloat16).bits == 16

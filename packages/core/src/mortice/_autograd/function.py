@@ -265,7 +265,25 @@ def _backward(cls: Any, node: FunctionNode, grads: list[Any]) -> tuple[Any, ...]
                 f"function {node.name()} returned a gradient different from None at position "
                 f"{i + 1}, but the corresponding forward input was not a Tensor."
             )
+        if g is not None and edge is not None:
+            _check_shape(node, i, g, edge)
     return found[:expected]
+
+
+def _check_shape(node: FunctionNode, i: int, grad: Any, edge: Any) -> None:
+    """Refuse here, where the function can be named, what its receiver could not sum to its shape."""
+    meta = edge.node.output_meta(edge.number)
+    if meta is None:
+        return
+    have, shape = tuple(grad.shape), tuple(meta[0])
+    fits = len(have) >= len(shape) and all(
+        n in (1, m) for n, m in zip(reversed(shape), reversed(have))
+    )
+    if not fits:
+        raise AutogradError(
+            f"function {node.name()} returned an invalid gradient at index {i}: got shape "
+            f"{list(have)}, but expected {list(shape)}, the shape of that argument of forward()."
+        )
 
 
 def _is_given_tensor(ctx: FunctionCtx, position: int) -> bool:

@@ -168,7 +168,9 @@ def convert(argument: Argument, value: Any, position: int, numbers: bool) -> Any
 
 
 def _spelt(base: str, value: Any) -> str:
-    """A dtype given by its name: how it is written."""
+    """How to write what was meant: a dtype given by its name, an array where a tensor is due."""
+    if base == "Tensor" and type(value).__module__ == "numpy" and hasattr(value, "__array__"):
+        return ". Convert it with mortice.as_tensor(array)"
     if base != "ScalarType" or type(value) is not str:
         return ""
     names = {**dtypes.ALL, **dict.fromkeys(dtypes.ALIASES)}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mortice._base.errors import InvalidState, InvalidValue, ShapeError
+from mortice._base.errors import ArgumentError, InvalidState, InvalidValue, ShapeError
 from mortice._dispatch import keys as K
 from mortice._types import layout as layouts
 from mortice._types import shapes
@@ -369,6 +369,11 @@ class Tensor(Methods):
     def __reversed__(self) -> Tensor:
         """The tensor with its first dimension (or all elements of a 0-d one) in reverse order."""
         return self.flip(0) if self._a.shape else self
+
+    def __delitem__(self, index: Any) -> None:
+        raise ArgumentError(
+            "elements of a Tensor cannot be deleted. Select those to keep, as in x[mask]."
+        )
 
     def __contains__(self, element: Any) -> bool:
         if isinstance(element, (Tensor, int, float, complex)):
