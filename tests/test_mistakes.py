@@ -20,6 +20,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 import mistakes_site
+
 import mortice
 
 ROOT = Path(__file__).resolve().parent.parent
