@@ -294,7 +294,9 @@ def main(argv: list[str]) -> int:
     if options.json:
         Path(options.json).write_text(json.dumps(report.as_json(rows), indent=1) + "\n")
     if options.report:
-        command = " ".join(["run.py", *argv])
+        size = "--full" if options.full else f"--samples {options.samples}"
+        chosen = f" --ops {options.ops}" if options.ops else ""
+        command = f"python3 dev.py parity -- {size} --seed {options.seed}{chosen}"
         text = report.markdown(rows, command, time.monotonic() - started)
         Path(options.report).write_text("\n".join(text) + "\n", encoding="utf-8")
     return judge(rows, options)
