@@ -119,6 +119,13 @@ def test_doctor_goes_on_after_a_bad_config(shop: Any) -> None:
     assert "numpy" in said
 
 
+def test_doctor_tells_what_a_manifest_describes_in_vain(site: Any) -> None:
+    site.device("npu", manifest="hook_api = '>=1'\n[device.npv]\nsummary = 'misspelt'")
+    told = site.cli("doctor", status=1)
+    assert "its manifest describes device:npv, which is none of its entries" in told
+    assert "Did you mean 'device:npu'?" in told
+
+
 def test_misspelt_setting_in_a_file(shop: Any, tmp_path: Any) -> None:
     (tmp_path / "mortice").mkdir()
     (tmp_path / "mortice" / "config.toml").write_text("falback = 'warn'")

@@ -589,3 +589,60 @@ def test_registration_refused(arguments: tuple[str, str, Any], reason: str) -> N
     with pytest.raises(RegistrationError) as caught:
         register(*arguments)
     assert reason in str(caught.value)
+
+
+def test_a_device_that_is_none(site: Any) -> None:
+    site.device("bare")
+    said = site.run(
+        "import mortice\ntry: mortice.ones(2, device='bare')\nexcept mortice.errors.DeviceError as e: print(e)"
+    )
+    assert "acme_bare.Device, which is no device. Derive it from" in said
+
+
+def test_a_device_without_a_method_that_core_needs(site: Any) -> None:
+    said = site.run(
+        """
+        import mortice
+        @mortice.plugins.register("device", "half")
+        class Half(mortice.backend.DeviceRuntime):
+            def count(self):
+                return 1
+        try:
+            mortice.ones(2, device="half")
+        except NotImplementedError as error:
+            print(error)
+        """
+    )
+    assert "Half has no method allocate, which core needs of every device" in said
+
+
+def test_modules_of_devices_are_explained(site: Any) -> None:
+    said = site.run("import mortice\ntry: mortice.cuda\nexcept AttributeError as e: print(e)")
+    assert "no attribute 'cuda'. Devices are plug-ins" in said
+
+
+def test_the_warning_about_a_fallback_points_at_the_users_line(site: Any) -> None:
+    site.device("good")
+    said = site.run(
+        """
+        import mortice, warnings
+        @mortice.plugins.register("device", "npu")
+        class Npu(mortice.backend.DeviceRuntime):
+            def count(self):
+                return 1
+            def allocate(self, nbytes, index):
+                return bytearray(nbytes)
+            def copy_in(self, buffer, offset, data):
+                buffer[offset : offset + data.nbytes] = data.cast("B")
+            def copy_out(self, buffer, offset, data):
+                data.cast("B")[:] = buffer[offset : offset + data.nbytes]
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            x = mortice.ones(2, device="npu", requires_grad=True)
+            (x * 2).sum()
+            mortice.ones(2, 2, 2).T
+        print([(w.filename, str(w.message)[:30]) for w in seen])
+        assert len(seen) >= 3 and {w.filename for w in seen} == {"<string>"}
+        """
+    )
+    assert "aten::mul" in said

@@ -33,7 +33,14 @@ def runtime(device_type: str) -> Any:
     if found is None:
         from mortice._plugins import load_operator_parts, make
 
-        found = _RUNTIMES.setdefault(device_type, make("mortice.devices", device_type))
+        made = make("mortice.devices", device_type)
+        if not hasattr(made, "kernel_package") and not hasattr(made, "features"):
+            cls = type(made)
+            raise DeviceError(
+                f"device type {device_type!r} is provided by {cls.__module__}.{cls.__qualname__}, "
+                "which is no device. Derive it from mortice.backend.DeviceRuntime."
+            )
+        found = _RUNTIMES.setdefault(device_type, made)
         # Parts of operator libraries that are for this device. One that cannot be loaded is known
         # by its state, and does not keep the device from being used.
         load_operator_parts("", device_type, declare)

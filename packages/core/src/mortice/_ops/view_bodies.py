@@ -119,14 +119,12 @@ def swapdims(self: Any, dim0: int, dim1: int) -> Any:
 def numpy_T(self: Any) -> Any:
     n = len(self._a.shape)
     if n not in (0, 2):
-        import warnings
+        from mortice._base.warning import warn
 
-        warnings.warn(
+        warn(
             f"The use of `x.T` on tensors of dimension other than 2 is deprecated (this one has "
             f"{n}). Consider `x.mT` to transpose batches of matrices or `x.permute("
-            "*mortice.arange(x.ndim - 1, -1, -1))` to reverse the dimensions of a tensor.",
-            UserWarning,
-            stacklevel=3,
+            "*mortice.arange(x.ndim - 1, -1, -1))` to reverse the dimensions of a tensor."
         )
     return call("permute", self, tuple(range(n - 1, -1, -1)))
 

@@ -217,12 +217,21 @@ def get(name: str) -> ModuleType:
     raise UnknownName(f"module {parent!r} has no attribute {child!r}.{hint}", name=child)
 
 
+#: Modules that PyTorch has for the devices it knows: asked for by nearly every program.
+_DEVICE_MODULES = frozenset(("accelerator", "backends", "cuda", "hip", "mps", "mtia", "xpu"))
+
+
 def _nearest(parent: str, child: str) -> str:
     from mortice._base.errors import nearest
 
     from . import catalog
     from .groups import KINDS
 
+    if parent == ROOT and child in _DEVICE_MODULES:
+        return (
+            " Devices are plug-ins, and none brings this module. mortice.list_backends('device') "
+            "returns those installed."
+        )
     names = [entry.name for entry in catalog.entries(KINDS["module"])]
     module = sys.modules.get(parent)
     public = [one for one in dir(module) if not one.startswith("_")] if module else []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from mortice._base import config
@@ -263,8 +263,25 @@ def problems() -> list[tuple[str, str]]:
     """What is wrong with installed metadata and policy: (where, what)."""
     snapshot = index.snapshot()
     found = list(snapshot.problems)
-    found.extend(("policy", text) for text in policy.unmatched(catalog.entries()))
+    entries = catalog.entries()
+    found.extend(_described_in_vain(entries))
+    found.extend(("policy", text) for text in policy.unmatched(entries))
     return found
+
+
+def _described_in_vain(entries: Iterable[Entry]) -> Iterator[tuple[str, str]]:
+    """Tables of manifests about entries that the distribution does not have: needs not checked."""
+    provided: dict[str, set[str]] = {}
+    manifests: dict[str, Any] = {}
+    for entry in entries:
+        if entry.source == "installed" and entry.manifest:
+            name = str(entry.distribution)
+            provided.setdefault(name, set()).add(entry.selector)
+            manifests[name] = entry.manifest
+    for name, told in manifests.items():
+        for one in sorted(set(told["entries"]) - provided[name]):
+            hint = nearest(one, provided[name])
+            yield name, f"its manifest describes {one}, which is none of its entries.{hint}"
 
 
 def shadowed() -> list[tuple[str, str]]:

@@ -79,11 +79,9 @@ def _policy(op: Operator, device: str) -> None:
         )
     if policy == "warn" and (op.name, device) not in _WARNED:
         _WARNED.add((op.name, device))
-        import warnings
+        from mortice._base.warning import warn
 
-        warnings.warn(
+        warn(
             f"{op.qualified} has no kernel for device {device!r} and runs on the CPU, copying "
-            "there and back. Set MORTICE_FALLBACK=error to forbid this, or silent to hide this.",
-            UserWarning,
-            stacklevel=4,
+            "there and back. Set MORTICE_FALLBACK=error to forbid this, or silent to hide this."
         )

@@ -284,13 +284,11 @@ def _as_tuple(index: Any) -> tuple[Any, ...]:
     if isinstance(index, tuple):
         return index
     if isinstance(index, list) and len(index) < 32 and any(_is_compound(x) for x in index):
-        import warnings
+        from mortice._base.warning import warn
 
-        warnings.warn(
+        warn(
             "Using a non-tuple sequence for multidimensional indexing is deprecated; use "
-            "x[tuple(seq)] instead of x[seq].",
-            UserWarning,
-            stacklevel=5,
+            "x[tuple(seq)] instead of x[seq]."
         )
         return tuple(index)
     return (index,)
@@ -346,13 +344,11 @@ def _prepared_tensor(item: Any) -> Any:
             f"{item._t!r}. Convert with .long()."
         )
     if name == "uint8":
-        import warnings
+        from mortice._base.warning import warn
 
-        warnings.warn(
+        warn(
             "indexing with dtype mortice.uint8 is deprecated, please use a dtype mortice.bool "
-            "instead.",
-            UserWarning,
-            stacklevel=6,
+            "instead."
         )
     return item
 

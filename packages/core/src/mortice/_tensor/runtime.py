@@ -33,30 +33,30 @@ class Features:
 class DeviceRuntime:
     """Base class of a device. A plug-in's ``mortice_device`` hook returns a subclass.
 
-    Eight methods are to be written; buffers are whatever ``allocate`` returns. Sizes are in bytes,
-    offsets too.
+    ``count``, ``allocate``, ``copy_in`` and ``copy_out`` are to be written; the other methods have
+    defaults. Buffers are whatever ``allocate`` returns. Sizes are in bytes, offsets too.
     """
 
     features: type[Features] = Features
 
     def count(self) -> int:
         """Number of devices of this type present."""
-        raise NotImplementedError
+        raise _unwritten(self, "count")
 
     def allocate(self, nbytes: int, index: int) -> Any:
         """A buffer of ``nbytes`` on device ``index``."""
-        raise NotImplementedError
+        raise _unwritten(self, "allocate")
 
     def free(self, buffer: Any) -> None:
         """Give a buffer back. Called when no tensor refers to it any more."""
 
     def copy_in(self, buffer: Any, offset: int, data: memoryview) -> None:
         """Copy bytes from host memory into a buffer."""
-        raise NotImplementedError
+        raise _unwritten(self, "copy_in")
 
     def copy_out(self, buffer: Any, offset: int, data: memoryview) -> None:
         """Copy bytes of a buffer to writable host memory."""
-        raise NotImplementedError
+        raise _unwritten(self, "copy_out")
 
     def copy_device(
         self, target: Any, target_offset: int, source: Any, source_offset: int, nbytes: int
@@ -76,6 +76,14 @@ class DeviceRuntime:
         then the output arrays to fill.
         """
         return None
+
+
+def _unwritten(runtime: DeviceRuntime, method: str) -> NotImplementedError:
+    cls = type(runtime)
+    return NotImplementedError(
+        f"{cls.__module__}.{cls.__qualname__} has no method {method}, which core needs of every "
+        f"device. mortice.backend.DeviceRuntime.{method} says what it is to do."
+    )
 
 
 def runtime_of(device: Device) -> DeviceRuntime:
