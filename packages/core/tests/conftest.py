@@ -4,6 +4,7 @@ its path, with a home, a cache and a working directory of its own."""
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -11,6 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+
+def take_interrupts() -> None:
+    """Undo what a background job inherits: a child that ignores Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 class Site:
@@ -105,6 +111,7 @@ class Site:
     def start(self, *arguments: str, **extra: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
             [sys.executable, *arguments],
+            preexec_fn=take_interrupts if os.name == "posix" else None,
             env=self.environment(**extra),
             cwd=self.cwd,
             stdout=subprocess.PIPE,

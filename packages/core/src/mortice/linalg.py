@@ -7,7 +7,7 @@ from typing import Any
 from mortice._base.errors import InvalidState
 from mortice._dispatch.call import Packet
 from mortice._dispatch.plan import call_by_plan
-from mortice._tensor.returns import named_returns
+from mortice._types.returns import named_returns
 
 _NAMES = (
     "cholesky", "cholesky_ex", "cond", "cross", "det", "diagonal", "eig", "eigh", "eigvals", "eigvalsh",
@@ -25,8 +25,6 @@ def _function(name: str) -> Any:
     def operation(*args: Any, **kwargs: Any) -> Any:
         out = kwargs.pop("out", None)
         result = call_by_plan(packet, args, kwargs)
-        if result.__class__ is tuple:
-            result = _named(packet, result)
         if out is None:
             return result
         if isinstance(result, tuple):

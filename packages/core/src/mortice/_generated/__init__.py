@@ -11,6 +11,7 @@ from mortice._generated import indexing
 from mortice._generated import linalg
 from mortice._generated import loss
 from mortice._generated import matrix
+from mortice._generated import matrix_functions
 from mortice._generated import metadata
 from mortice._generated import norm
 from mortice._generated import ordering
@@ -27,4 +28,4 @@ from mortice._generated import ternary
 from mortice._generated import unary
 from mortice._generated import view
 
-FAMILIES = (activation, attention, compare, conv, factory, fft, indexing, linalg, loss, matrix, metadata, norm, ordering, pad, pointwise, pool, random, reduction, resize, shape, softmax, special, ternary, unary, view,)
+FAMILIES = (activation, attention, compare, conv, factory, fft, indexing, linalg, loss, matrix, matrix_functions, metadata, norm, ordering, pad, pointwise, pool, random, reduction, resize, shape, softmax, special, ternary, unary, view,)
