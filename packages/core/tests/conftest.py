@@ -111,7 +111,7 @@ class Site:
     def start(self, *arguments: str, **extra: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
             [sys.executable, *arguments],
-            preexec_fn=take_interrupts if os.name == "posix" else None,
+            preexec_fn=take_interrupts if os.name == "posix" else None,  # noqa: PLW1509 - one call
             env=self.environment(**extra),
             cwd=self.cwd,
             stdout=subprocess.PIPE,
