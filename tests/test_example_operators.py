@@ -88,7 +88,12 @@ except TypeError as error:
     [
         ("- func: mine::f(Tensr x) -> Tensor", "Did you mean 'Tensor'"),
         ("- func: f(Tensor x) -> Tensor", "needs a namespace of its own"),
-        ("- func: mine::f(Tensor x) -> Tensor\n  shap: same", "unknown field 'shap'. Did you mean 'shape'"),
+        (
+            "- func: mine::f(Tensor x) -> Tensor\n  shap: same",
+            "Error: ops.yaml, stanza 1: unknown field 'shap'. Did you mean 'shape'",
+        ),
+        ("- func: mine::f(Tensor x) -> Tensor\n  inplace: maybe", "inplace is 'maybe'; expected true or"),
+        ("- func: mine::f(Tensor x)\n  shape: [", "ops.yaml, line 2: not valid YAML"),
         ("- func: mine::f(Tensor x) -> Tensor\n  grad: {y: grad}", "gradient for unknown argument 'y'"),
         ("- func: mine::f(Tensor x) -> Tensor\n  grad: {x: 'grad *'}", "formula for"),
     ],

@@ -11,7 +11,7 @@ from mortice._base.errors import SchemaMismatch, UnknownName, nearest
 from mortice._dispatch import keys as K
 from mortice._dispatch.bind import Misfit, bind
 from mortice._dispatch.call import failed
-from mortice._dispatch.operator import Operator, get, load_namespace, overloads
+from mortice._dispatch.operator import Operator, get, load_namespace, names_in, overloads
 from mortice._dispatch.plan import call_overload
 from mortice._dispatch.state import GLOBAL, adjust
 
@@ -228,9 +228,8 @@ def _told(key: str) -> str:
 
     where = tombstone(key)
     if where is None:
-        from mortice._generated.registry import PACKETS
-
-        hint = "" if "::" in key else nearest(key, PACKETS)
+        namespace, colons, name = key.rpartition("::")
+        hint = nearest(name, names_in(namespace if colons else "aten"))
         return f".{hint}" if hint else ""
     return (
         f". The Library made at {where} defined it and has been destroyed; keep a reference to the "

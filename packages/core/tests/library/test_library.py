@@ -187,3 +187,10 @@ def test_an_operator_may_be_declared_not_differentiable() -> None:
 
     f.register_autograd(None)
     assert not f(mortice.ones(2, requires_grad=True)).requires_grad
+
+
+def test_a_misspelt_operator_of_a_library_is_recognised() -> None:
+    library = mortice.library.Library("misspelt", "DEF")
+    library.define("stretch(Tensor x) -> Tensor")
+    with pytest.raises(AttributeError, match="Did you mean 'stretch'"):
+        _ = mortice.ops.misspelt.strech

@@ -457,6 +457,16 @@ def overloads(packet: str) -> tuple[str, ...]:
 _EXTRA_PACKETS: dict[str, list[str]] = {}
 
 
+def names_in(namespace: str) -> list[str]:
+    """Function names of a namespace, as far as it is loaded."""
+    from mortice._generated.registry import PACKETS
+
+    prefix = "" if namespace == "aten" else f"{namespace}::"
+    every = (*PACKETS, *_EXTRA_PACKETS)
+    found = [name[len(prefix) :] for name in every if name.startswith(prefix)]
+    return [name for name in found if "::" not in name]
+
+
 def add_operator(op: Operator, packet: str) -> None:
     """Make a new operator findable; ``packet`` is its name without the overload."""
     _OPERATORS[op.name] = op

@@ -44,12 +44,15 @@ class Stanza:
         "schema", "shape", "tags", "variants", "view",
     )  # fmt: skip
 
-    def __init__(self, family: str, fields: dict[str, Any], where: str, namespace: str) -> None:
+    def __init__(self, family: str, fields: dict[str, Any], namespace: str) -> None:
         for key in fields:
             if key not in STANZA_KEYS:
-                raise SchemaError(f"{where}: unknown field {key!r}.{nearest(key, STANZA_KEYS)}")
+                raise SchemaError(f"unknown field {key!r}.{nearest(key, STANZA_KEYS)}")
         if "func" not in fields:
-            raise SchemaError(f"{where}: a stanza needs the field 'func' with a schema")
+            raise SchemaError("a stanza needs the field 'func' with a schema")
+        for key in ("inplace", "numbers"):
+            if not isinstance(fields.get(key, False), bool):
+                raise SchemaError(f"{key} is {fields[key]!r}; expected true or false")
         self.family = family
         self.schema: FunctionSchema = parse(fields["func"], namespace)
         variants = fields.get("variants", "function, method")
@@ -68,20 +71,20 @@ class Stanza:
         #: device type -> "module.function" within the package, for operators from outside core.
         self.dispatch: dict[str, str] = dict(fields.get("dispatch") or {})
         self.nondifferentiable: tuple[int, ...] = tuple(fields.get("nondifferentiable", ()))
-        self._check(where)
+        self._check()
 
-    def _check(self, where: str) -> None:
+    def _check(self) -> None:
         if isinstance(self.grad, dict):
             names = {a.name for a in self.schema.arguments}
             for key in self.grad:
                 for name in str(key).split(","):
                     if name.strip() not in names:
                         raise SchemaError(
-                            f"{where}: gradient for unknown argument {name!r}.{nearest(name, names)}"
+                            f"gradient for unknown argument {name!r}.{nearest(name, names)}"
                         )
         for v in self.variants:
             if v not in ("function", "method", "none"):
-                raise SchemaError(f"{where}: unknown variant {v!r}; use function, method or none")
+                raise SchemaError(f"unknown variant {v!r}; use function, method or none")
 
     @property
     def name(self) -> str:
@@ -132,7 +135,13 @@ def load(path: Path, family: str, namespace: str = "aten") -> list[Stanza]:
         raise SchemaError(
             "reading operator declarations needs PyYAML: pip install pyyaml"
         ) from error
-    data = yaml.safe_load(path.read_text(encoding="utf-8")) or []
+    try:
+        data = yaml.safe_load(path.read_text(encoding="utf-8")) or []
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        place = f", line {mark.line + 1}" if mark is not None else ""
+        told = getattr(error, "problem", None) or error
+        raise SchemaError(f"{path.name}{place}: not valid YAML: {told}") from error
     if not isinstance(data, list):
         raise SchemaError(f"{path.name}: expected a list of stanzas ('- func: ...')")
     stanzas: list[Stanza] = []
@@ -141,7 +150,7 @@ def load(path: Path, family: str, namespace: str = "aten") -> list[Stanza]:
         if not isinstance(fields, dict):
             raise SchemaError(f"{where}: expected fields such as 'func:', found {fields!r}")
         try:
-            stanzas.append(Stanza(family, fields, where, namespace))
+            stanzas.append(Stanza(family, fields, namespace))
         except SchemaError as error:
             raise SchemaError(f"{where}: {error}") from None
     return stanzas
