@@ -137,6 +137,14 @@ def test_misspelt_setting_in_a_file(shop: Any, tmp_path: Any) -> None:
     assert "Commands of plug-ins cannot be listed" in told
 
 
+def test_doctor_notes_a_failure_of_before(site: Any) -> None:
+    site.device("bad", "import sys; sys.exit(3)")
+    assert "problem  device:bad" in site.cli("doctor", "--load", status=1)
+    said = site.cli("doctor")
+    assert "note     device:bad" in said or "note   device:bad" in said
+    assert "it called sys.exit(3) while being loaded when probed" in said
+
+
 def test_doctor_tells_listeners_that_are_not_there(shop: Any) -> None:
     told = shop.cli("doctor", status=1, MORTICE_LISTENERS="tracr")
     assert "MORTICE_LISTENERS in the environment names 'tracr'" in told

@@ -6,10 +6,14 @@ import os
 import platform
 import sys
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 import click
 
 from . import output
+
+if TYPE_CHECKING:
+    from mortice._plugins.report import Backend
 
 Finding = tuple[str, str, str]  # ("ok" | "problem" | "note", what was looked at, what was found)
 
@@ -85,11 +89,16 @@ def _plugins(load: bool) -> Iterator[Finding]:
 
     for row in list_backends(all=True, load=load):
         state = "problem" if row.state in BAD_STATES else "note"
-        if row.state in ("ready", "not loaded"):
+        if row.state == "ready" or (row.state == "not loaded" and not _failed_before(row)):
             state = "ok"
         note = ". ".join(text.rstrip(".") for text in (row.reason, row.fix) if text)
         said = f"{row.state}{': ' if note else ''}{note}"
         yield state, f"{row.kind}:{row.name}", f"{row.distribution} {row.version}, {said}".lstrip()
+
+
+def _failed_before(row: Backend) -> bool:
+    """Whether the last that is known of it is a failure; only ``--load`` tells if it still is."""
+    return bool(row.reason) and not row.reason.startswith("ready when")
 
 
 def _metadata(load: bool) -> Iterator[Finding]:
