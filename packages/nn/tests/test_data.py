@@ -152,6 +152,7 @@ def test_collate() -> None:
     assert batch["d"].x.dtype == mortice.float64
     assert [column.tolist() for column in batch["d"].y] == [[1, 3], [2, 4]]
     assert isinstance(data.default_collate([(1, 2), (3, 4)]), list)
+    assert data.default_collate([(1, "x"), (2, "y")])[1] == ("x", "y")  # PyTorch's tuple
     with pytest.raises(TypeError, match="found object; pass a collate_fn"):
         data.default_collate([object()])
     with pytest.raises(RuntimeError, match=r"equal size; found \[1, 2\]"):

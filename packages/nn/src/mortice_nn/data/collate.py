@@ -16,7 +16,8 @@ def default_collate(batch: Any) -> Any:
     """Samples to one batch: tensors, arrays and numbers gain a first dimension.
 
     Mappings, tuples and sequences are collated entry by entry (tuples to lists, named tuples to
-    their own type); strings and bytes stay a list.
+    their own type); strings and bytes stay a list, or a tuple where the
+    samples are sequences.
     """
     first = batch[0]
     if isinstance(first, Tensor):
@@ -44,7 +45,10 @@ def default_collate(batch: Any) -> Any:
             raise ShapeError(
                 f"each element in list of batch should be of equal size; found {sorted(lengths)}"
             )
-        columns = [default_collate(list(column)) for column in zip(*batch, strict=True)]
+        columns = [
+            column if isinstance(column[0], (str, bytes)) else default_collate(list(column))
+            for column in zip(*batch, strict=True)
+        ]
         return _rebuild_sequence(first, columns)  # pyright: ignore[reportUnknownArgumentType]
     raise ArgumentError(
         "default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists; found "
