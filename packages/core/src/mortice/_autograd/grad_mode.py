@@ -104,7 +104,8 @@ class enable_grad(no_grad):
 
 class inference_mode(_Context):
     """As no_grad. Tensors made inside are ordinary ones: unlike PyTorch's, they are not marked, and
-    may take part in recorded operators later."""
+    may take part in recorded operators later.
+    """
 
     def __new__(cls, mode: Any = True) -> Any:
         self = object.__new__(cls)

@@ -16,8 +16,7 @@ def default_collate(batch: Any) -> Any:
     """Samples to one batch: tensors, arrays and numbers gain a first dimension.
 
     Mappings, tuples and sequences are collated entry by entry (tuples to lists, named tuples to
-    their own type); strings and bytes stay a list, or a tuple where the
-    samples are sequences.
+    their own type); strings and bytes stay a list, or a tuple where the samples are sequences.
     """
     first = batch[0]
     if isinstance(first, Tensor):
