@@ -101,6 +101,24 @@ def test_a_view_taken_before_a_write_to_its_base_has_the_new_history() -> None:
     assert x.grad.tolist() == [3.0, 0.0]
 
 
+def test_views_that_hide_a_base_with_history_are_not_written() -> None:
+    x = leaf(1, 2)
+    y = x * 1
+    with mortice.no_grad():
+        hidden, of_leaf = y.view(2), x.view(2)
+        hidden.add_(1)
+    for view in (hidden, of_leaf):
+        with pytest.raises(RuntimeError, match="no_grad mode|view of a leaf"):
+            view.add_(1)
+    late = mortice.zeros(2)
+    view = late.view(2)
+    view.add_(1)
+    late.requires_grad_()
+    with pytest.raises(RuntimeError, match="a view of a leaf Variable that requires grad"):
+        view.add_(1)
+    assert late.tolist() == [1.0, 1.0]
+
+
 def test_unused_and_constant_inputs() -> None:
     x, y = leaf(1), leaf(1)
     z = (x * 2).sum()

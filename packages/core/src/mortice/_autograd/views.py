@@ -7,6 +7,7 @@ from typing import Any
 from mortice._autograd.node import Info, Node
 from mortice._dispatch import keys as K
 from mortice._dispatch.operator import Kernel, Operator
+from mortice._dispatch.state import THREAD
 from mortice._tensor.make import ViewInfo, base_of
 from mortice._types.shapes import storage_extent
 
@@ -67,8 +68,13 @@ _AS_STRIDED = Info("AsStridedBackward0", _as_strided_backward, None)
 
 
 def refreshing(op: Operator) -> Kernel:
-    """A kernel that refreshes the views among its arguments and calls on without the View key."""
+    """A kernel that refreshes the views among its arguments and calls on without the View key.
+
+    Before a write to a view without history it makes sure that the base has none either: a view
+    made in no_grad mode, or before its base required grad, would change it behind autograd's back.
+    """
     positions = op.schema.tensor_positions
+    written = op.schema.mutated
 
     def refreshed(*args: Any) -> Any:
         for i in positions:
@@ -79,7 +85,20 @@ def refreshing(op: Operator) -> Kernel:
                         refresh(item)
             elif value is not None and getattr(value, "_k", 0) & K.VIEW:
                 refresh(value)
+        if written and THREAD.grad_enabled:
+            for i in written:
+                _check_write(args[i], op)
         keys = op.keys_of(args) & ~K.VIEW
         return op.lookup(keys)(*args)
 
     return refreshed
+
+
+def _check_write(t: Any, op: Operator) -> None:
+    if getattr(t, "_k", K.AUTOGRAD) & K.AUTOGRAD:
+        return  # no tensor, or the operator's autograd kernel checks
+    base = base_of(t)
+    if base is not None and base._k & K.AUTOGRAD:
+        from mortice._autograd.inplace import check_inplace
+
+        check_inplace(t, op)

@@ -348,7 +348,10 @@ def _guarded(kernel: Kernel) -> Kernel:
 
 
 def _by_view(op: Operator, keys: int) -> Kernel | None:
-    if not GLOBAL.views_may_be_stale or keys & K.BELOW_AUTOGRAD:
+    if keys & K.BELOW_AUTOGRAD:
+        return None
+    writes = not keys & K.AUTOGRAD and bool(op.schema.mutated)
+    if not GLOBAL.views_may_be_stale and not writes:
         return None
     from mortice._autograd.views import refreshing
 
