@@ -115,15 +115,18 @@ def record(op: Any, dtype: torch.dtype, recorder: Recorder, plan: Plan) -> None:
             continue
 
 
-def replay(call: Call) -> str | None:
-    """None, or what differs between our overload's result and torch's."""
+def replay(call: Call, infos: list[Any]) -> str | None:
+    """None, or what differs between our overload's result and torch's.
+
+    The tolerance is that of the OpInfos from whose samples the call was recorded.
+    """
     ours = overload(call.op)
     convert = ToMortice()
     args, kwargs = convert(call.args), convert(call.kwargs)
     result = ours(*args, **kwargs)
     stem = call.name.split(".")[0].lstrip("_").removeprefix("native_")
     values = not stem.startswith(DRAWS) and not stem.startswith(UNDEFINED)
-    same = Comparison(None, values=values, gradient="backward" in call.name)
+    same = Comparison(infos, values=values, gradient="backward" in call.name)
     picking = stem in PICKING and isinstance(result, tuple) and len(result) == 2
     if picking:
         rest = call.args[2:] if stem in ("topk", "kthvalue") else call.args[1:]
@@ -170,14 +173,14 @@ def thin(calls: list[Call], limit: int | None) -> list[Call]:
     return [call for _, call in spread(firsts, limit)]
 
 
-def check(name: str, calls: list[Call], dtype: str, plan: Plan) -> Iterator[Result]:
+def check(calls: list[Call], infos: list[Any], dtype: str, plan: Plan) -> Iterator[Result]:
     for index, call in enumerate(thin(calls, PER_OVERLOAD if plan.samples else None)):
         key = f"{dtype} overload {index}"
         if key in plan.skip:
             continue
         plan.begin(key)
         try:
-            message = replay(call)
+            message = replay(call, infos)
         except (Unsupported, Absent) as error:
             if isinstance(error, Absent):
                 yield Result(f"{dtype} overload -", "overload", f"absent: {error}")
@@ -200,11 +203,11 @@ def sources() -> dict[str, list[str]]:
 def run(name: str, dtype: str, op_db: dict[str, Any], plan: Plan) -> Iterator[Result]:
     """All checks of one overload with one dtype."""
     recorder = Recorder(frozenset([name]))
-    for source in sources().get(name, [])[:6]:
-        if source in op_db:
-            record(op_db[source], DTYPES[dtype], recorder, plan)
+    infos = [op_db[source] for source in sources().get(name, [])[:6] if source in op_db]
+    for info in infos:
+        record(info, DTYPES[dtype], recorder, plan)
     calls = recorder.calls + (own_samples(name) if dtype == "float32" else [])
-    yield from check(name, calls, dtype, plan)
+    yield from check(calls, infos, dtype, plan)
 
 
 def index(ops: list[Any], plan: Plan) -> dict[str, list[str]]:

@@ -35,6 +35,16 @@ GRADIENT_TOLERANCE = {
 }
 
 
+def merged(ops: list[Any]) -> dict[torch.dtype, tuple[float, float]]:
+    """The widest tolerance that any of these OpInfos asks for, by dtype."""
+    found: dict[torch.dtype, tuple[float, float]] = {}
+    for op in ops:
+        for dtype, (rtol, atol) in overrides(op).items():
+            have = found.get(dtype, (0.0, 0.0))
+            found[dtype] = (max(have[0], rtol), max(have[1], atol))
+    return found
+
+
 def overrides(op: Any) -> dict[torch.dtype, tuple[float, float]]:
     """The widest tolerance that this OpInfo asks for, by dtype."""
     found: dict[torch.dtype, tuple[float, float]] = {}
@@ -54,7 +64,8 @@ class Comparison:
     def __init__(self, op: Any = None, *, values: bool = True, gradient: bool = False) -> None:
         self.values = values
         self.table = dict(GRADIENT_TOLERANCE if gradient else TOLERANCE)
-        for dtype, (rtol, atol) in (overrides(op) if op is not None else {}).items():
+        sources = op if isinstance(op, list) else [] if op is None else [op]
+        for dtype, (rtol, atol) in merged(sources).items():
             base = self.table.get(dtype, (0.0, 0.0))
             self.table[dtype] = (max(base[0], rtol), max(base[1], atol))
 

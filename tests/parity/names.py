@@ -108,7 +108,9 @@ def walk(root: Any, path: str) -> Any:
     for part in path.split("."):
         try:
             at = getattr(at, part)
-        except (AttributeError, ImportError) as error:
+        except (AttributeError, ModuleNotFoundError) as error:
+            if isinstance(error, ModuleNotFoundError) and not (error.name or "").endswith(part):
+                raise  # the module is there and broken: a failure, not an absence
             raise Absent(f"{getattr(root, '__name__', root)}.{path}: {error}") from error
     return at
 
