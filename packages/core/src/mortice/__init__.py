@@ -138,6 +138,11 @@ def __getattr__(name: str) -> Any:
 
     if name in _LAZY:
         value = getattr(import_module(_LAZY[name]), name)
+    elif name in _generated.LATER:
+        family = import_module(f"mortice._generated.{_generated.LATER[name]}")
+        for other, function in family.FUNCTIONS.items():
+            globals().setdefault(other, function)  # hand-written forms stay
+        return globals()[name]
     elif name in _LAZY_MODULES:
         value = import_module(f"mortice.{name}")
     else:
@@ -149,7 +154,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LAZY, *_LAZY_MODULES})
+    return sorted({*globals(), *_LAZY, *_LAZY_MODULES, *_generated.LATER})
 
 
 def set_default_dtype(d: dtype) -> None:

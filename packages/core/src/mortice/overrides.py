@@ -77,7 +77,7 @@ def resolve_name(function: Any) -> str | None:
     """``"Tensor.add"`` for a method, ``"mortice.add"`` for a function, None for others."""
     from mortice import _generated
 
-    for family in _generated.FAMILIES:
+    for family in _generated.every_family():
         for table, prefix in ((family.METHODS, "Tensor"), (family.FUNCTIONS, "mortice")):
             for name, found in table.items():
                 if found is function:
@@ -90,8 +90,8 @@ def get_overridable_functions() -> dict[Any, list[Any]]:
     import mortice
     from mortice import Tensor, _generated
 
-    functions = [f for family in _generated.FAMILIES for f in family.FUNCTIONS.values()]
-    methods = [f for family in _generated.FAMILIES for f in family.METHODS.values()]
+    functions = [f for family in _generated.every_family() for f in family.FUNCTIONS.values()]
+    methods = [f for family in _generated.every_family() for f in family.METHODS.values()]
     return {mortice: functions, Tensor: methods}
 
 

@@ -162,6 +162,13 @@ def packets(operators: list[Declared]) -> dict[str, PacketSpec]:
     return found
 
 
+def offered(operators: list[Declared]) -> tuple[bool, list[str]]:
+    """Whether a family adds methods to Tensor, and the names of its functions."""
+    found = packets(operators)
+    functions = [name for name, packet in found.items() if "function" in packet.variants]
+    return any("method" in packet.variants for packet in found.values()), functions
+
+
 def emit_module(stanzas: list[Stanza], operators: list[Declared], source: str) -> str:
     """The text of ``_generated/<family>.py``."""
     parts = [HEADER.format(source=source)]
