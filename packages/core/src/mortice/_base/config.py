@@ -22,7 +22,7 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 from . import paths
 from .errors import ConfigError
@@ -179,11 +179,12 @@ def _read(path: str) -> bytes:
 def _table_of(path: str, data: bytes, *keys: str) -> dict[str, Any]:
     from .toml import parse
 
-    table: Any = parse(data, path)
+    table: dict[str, Any] = parse(data, path)
     for key in keys:
-        table = table.get(key, {})
-        if not isinstance(table, dict):
+        inner: Any = table.get(key, {})
+        if not isinstance(inner, dict):
             raise ConfigError(f"{path}: {'.'.join(keys)} is not a table. Write [{'.'.join(keys)}].")
+        table = cast("dict[str, Any]", inner)
     for name in table:
         if name not in KNOBS:
             raise unknown(name, path)

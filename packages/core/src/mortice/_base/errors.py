@@ -154,7 +154,7 @@ class CheckpointError(MorticeError, RuntimeError):
         file_offset: int | None = None,
         fix: str = "",
     ) -> None:
-        places = []
+        places: list[str] = []
         if path is not None:
             places.append(f"file {path!r}")
         if record is not None:

@@ -8,7 +8,7 @@ comes from.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 from .errors import ConfigError, nearest
 
@@ -239,10 +239,10 @@ def _path(knob: Knob, value: Any) -> str | None:
 
     if value is None:
         return None
-    path = os.path.expanduser(os.fspath(value))
-    if not isinstance(path, str) or "\0" in path:
+    path = cast("str | bytes", os.fspath(value))
+    if isinstance(path, bytes) or "\0" in path:
         raise ValueError("expected a path")
-    return os.path.abspath(path)
+    return os.path.abspath(os.path.expanduser(path))
 
 
 def _names(knob: Knob, value: Any) -> tuple[str, ...] | None:
@@ -251,7 +251,8 @@ def _names(knob: Knob, value: Any) -> tuple[str, ...] | None:
     parts = value.split(",") if isinstance(value, str) else value
     if not isinstance(parts, (list, tuple)):
         raise TypeError(f"expected a list of names, found {type(value).__name__}")
-    return tuple(text for text in (_text(part) for part in parts) if text)
+    texts = (_text(part) for part in cast("list[Any]", parts))
+    return tuple(text for text in texts if text)
 
 
 def _pairs(knob: Knob, value: Any) -> dict[str, str]:
@@ -262,13 +263,15 @@ def _pairs(knob: Knob, value: Any) -> dict[str, str]:
         return {key.strip(): found.strip() for key, _, found in pairs}
     if not isinstance(value, Mapping):
         raise TypeError(f"expected a table, found {type(value).__name__}")
-    return {_text(key): _text(found) for key, found in value.items()}
+    table = cast("Mapping[Any, Any]", value)
+    return {_text(key): _text(found) for key, found in table.items()}
 
 
 def _table(knob: Knob, value: Any) -> dict[str, dict[str, Any]]:
-    if not isinstance(value, Mapping) or not all(isinstance(v, Mapping) for v in value.values()):
+    table = cast("Mapping[Any, Any]", value)
+    if not isinstance(value, Mapping) or not all(isinstance(v, Mapping) for v in table.values()):
         raise TypeError('expected tables named "KIND:NAME", in a config file')
-    return {_text(key): dict(found) for key, found in value.items()}
+    return {_text(key): dict(found) for key, found in table.items()}
 
 
 def _logs(knob: Knob, value: Any) -> dict[str, str] | None:
@@ -282,7 +285,7 @@ def _logs(knob: Knob, value: Any) -> dict[str, str] | None:
     from .logging import LOGGERS
 
     levels: dict[str, str] = {}
-    for name, level in value.items():
+    for name, level in cast("Mapping[str, Any]", value).items():
         level = _text(level).lower() or "info"
         if name != "all" and name not in LOGGERS:
             known = ("all", *LOGGERS)

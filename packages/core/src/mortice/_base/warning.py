@@ -9,7 +9,7 @@ import warnings
 def warn(message: str) -> None:
     """A UserWarning at the nearest frame that is no package of mortice's."""
     level = 2
-    frame = sys._getframe(1)
+    frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
     while frame is not None and _is_ours(frame.f_globals.get("__name__") or ""):
         frame = frame.f_back
         level += 1

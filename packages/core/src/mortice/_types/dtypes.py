@@ -184,7 +184,7 @@ def from_numpy(dtype: np.dtype[Any]) -> DType | None:
     """The dtype of a numpy array's elements, or None if mortice has none such."""
     found = _BY_NUMPY.get(dtype)
     if found is None:
-        found = ALL.get(dtype.name)
+        found = ALL.get(str(dtype.name))  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
         if found is None or found.storage_only:
             return None
         if dtype.byteorder not in "=|" and not dtype.isnative:
@@ -222,7 +222,7 @@ default = _Default()
 
 def of_number(value: Any) -> DType:
     """The dtype that a Python number has as a tensor of its own."""
-    kind = type(value)
+    kind = type(value)  # pyright: ignore[reportUnknownVariableType]
     if kind is bool:
         return bool_
     if kind is int:

@@ -80,7 +80,7 @@ def _mixed_sign(unsigned: DType, signed: DType) -> DType:
 
 def with_number(dtype: DType, number: Any) -> DType:
     """The dtype of a tensor of ``dtype`` combined with a Python number."""
-    kind = type(number)
+    kind = type(number)  # pyright: ignore[reportUnknownVariableType]
     if kind is float:
         return dtype if dtype.kind >= FLOAT else dtypes.default.dtype
     if kind is int:

@@ -11,6 +11,13 @@ from mortice._types.layout import MemoryFormat, channels_last, channels_last_3d
 Shape = tuple[int, ...]
 
 
+# tuple's own, looked up once: super() would cost as much again.
+_tuple: Any = tuple
+_item = _tuple.__getitem__
+_joined = _tuple.__add__
+_repeated = _tuple.__mul__
+
+
 class Size(tuple[int, ...]):
     """The sizes of a tensor's dimensions: a tuple that also counts elements."""
 
@@ -24,17 +31,17 @@ class Size(tuple[int, ...]):
         return f"mortice.Size({list(self)})"
 
     def __getitem__(self, index: Any) -> Any:
-        item = tuple.__getitem__(self, index)
+        item: Any = _item(self, index)
         return Size(item) if index.__class__ is slice else item
 
     def __add__(self, other: Any) -> Size:
-        return Size(tuple.__add__(self, tuple(other)))
+        return Size(_joined(self, tuple(other)))
 
     def __radd__(self, other: Any) -> Size:
         return Size(tuple(other) + tuple(self))
 
     def __mul__(self, count: Any) -> Size:
-        return Size(tuple.__mul__(self, count))
+        return Size(_repeated(self, count))
 
     def __reduce__(self) -> Any:
         return (Size, (tuple(self),))

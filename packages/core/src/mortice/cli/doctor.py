@@ -53,7 +53,7 @@ def _versions(load: bool) -> Iterator[Finding]:
     yield "ok", "mortice", f"{__version__} at {os.path.dirname(os.path.dirname(__file__))}"
     where = f"{platform.system()} {platform.machine()}"
     yield "ok", "python", f"{platform.python_version()} at {sys.executable or '?'}, {where}"
-    yield "ok", "numpy", np.__version__
+    yield "ok", "numpy", str(np.__version__)  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
 
 
 def _configuration(load: bool) -> Iterator[Finding]:
