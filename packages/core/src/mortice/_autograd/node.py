@@ -87,9 +87,6 @@ class Node:
     def shape_of(self, number: int) -> Any:
         return self.output_meta(number)[0]
 
-    def dtype_of(self, number: int) -> Any:
-        return self.output_meta(number)[1]
-
     def output_meta(self, number: int) -> Any:
         """(shape, dtype) of one output; None if it is not differentiable."""
         meta = self.meta

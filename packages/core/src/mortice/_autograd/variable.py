@@ -47,12 +47,6 @@ def _leaf_of(t: Any) -> Leaf:
     return Leaf(t) if kept is None else kept
 
 
-def make_leaf(t: Any) -> None:
-    """Let a fresh tensor require grad, without checks."""
-    t._g = Leaf(t)
-    t._k |= K.AUTOGRAD
-
-
 def is_leaf(t: Any) -> bool:
     _fresh(t)
     return t._g is None or type(t._g) is Leaf

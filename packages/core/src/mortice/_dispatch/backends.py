@@ -47,16 +47,6 @@ def runtime(device_type: str) -> Any:
     return found
 
 
-def register_runtime(device_type: str, value: Any) -> None:
-    """Use ``value`` as the runtime of a device type; for tests and frozen applications."""
-    from mortice._dispatch.operator import clear_tables
-
-    _RUNTIMES[device_type] = value
-    for key in [k for k in _FAMILIES if k[0] == device_type]:
-        del _FAMILIES[key]
-    clear_tables()
-
-
 def device_kernel(op: Operator, device_type: str) -> Kernel | None:
     """The kernel that a device's own package has for an operator, or None."""
     loaded = runtime(device_type)

@@ -23,7 +23,7 @@ from mortice._base.errors import (
 from mortice._dispatch import keys as K
 from mortice._dispatch.bind import Misfit, bind
 from mortice._dispatch.operator import Operator, get, overloads
-from mortice._dispatch.state import GLOBAL, THREAD
+from mortice._dispatch.state import THREAD
 from mortice._types.promotion import NUMBERS, with_number
 
 
@@ -236,11 +236,6 @@ def _as_call(op: Operator, values: Sequence[Any]) -> tuple[Sequence[Any], dict[s
 def failed(op: str, error: BaseException, values: Sequence[Any]) -> None:
     """What a generated stub calls in its ``except``; it re-raises if this returns."""
     diagnose(op, error, values)
-
-
-def special() -> int:
-    """Whether any thread has departed from the default dispatch state."""
-    return GLOBAL.special
 
 
 def slow(

@@ -56,7 +56,6 @@ ALIASES = (
 
 _DEVICES: list[str] = []
 _DEVICE_BITS: dict[str, int] = {}
-_INTERNED: dict[int, int] = {}
 
 #: PyTorch's spelling of device keys, where it is not the capitalised device type.
 _KEY_NAMES = {
@@ -96,11 +95,6 @@ def devices_in(keys: int) -> Iterator[str]:
             yield _DEVICES[position]
         bits >>= 1
         position += 1
-
-
-def intern(keys: int) -> int:
-    """One object per value: native stubs compare key sets by identity."""
-    return _INTERNED.setdefault(keys, keys)
 
 
 def device_key_name(device_type: str) -> str:

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Generator
 from typing import Any
 
-from mortice._base.errors import InvalidState, InvalidValue, NoKernel, RegistrationError
+from mortice._base.errors import InvalidState, InvalidValue, RegistrationError
 from mortice._dispatch.operator import Operator
 from mortice._library.registration import Library, adapted, caller, get_operator, kept_library
 
@@ -144,11 +144,3 @@ def has_fake(op: Operator) -> bool:
         return True
     keys = ("Meta", "CompositeImplicitAutograd")
     return any(op.registered(k) is not None for k in keys) or not op.schema.returns
-
-
-def missing_fake(op: Operator) -> NoKernel:
-    """The error for an operator that has no fake."""
-    return NoKernel(
-        f"{op.qualified}: no fake impl or Meta kernel registered. Tell what it does to sizes and "
-        f"dtypes: @mortice.library.register_fake({op.qualified!r})."
-    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from mortice._base.errors import DimensionError, DTypeError, InvalidValue, ShapeError
+from mortice._base.errors import DTypeError, InvalidValue, ShapeError
 from mortice._ops.formulas import call
 from mortice._types import dtypes
 from mortice._types.shapes import broadcast, numel
@@ -359,14 +359,6 @@ def pdist_grad(grad: Any, self: Any, p: float, result: Any) -> Any:
     g = _norm_grad(grad.unsqueeze(-1), diff, p, result.unsqueeze(-1))
     zero = call("full", tuple(self._a.shape), 0, self._t, None, self.device, None)
     return zero.index_add(0, i, g) - zero.index_add(0, j, g)
-
-
-def check_targets(classes: int, low: int, high: int) -> DimensionError | None:
-    """The error for class indices outside [0, classes), if ``low`` or ``high`` is."""
-    if low < 0 or high >= classes:
-        bad = low if low < 0 else high
-        return DimensionError(f"Target {bad} is out of bounds: there are {classes} classes.")
-    return None
 
 
 __all__ = [name for name in dir() if not name.startswith("_")]
