@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
+import tempfile
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,8 @@ import pytest
 import mortice
 from mortice import serialization
 from mortice.serialization import writer
+
+NOBODY = 65534  # the user without rights, by custom
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="kills forked writers")
@@ -63,16 +68,36 @@ def test_what_is_no_regular_file_is_written_as_it_is() -> None:
     assert not os.path.isfile("/dev/null")
 
 
-@pytest.mark.skipif(sys.platform == "win32" or os.geteuid() == 0, reason="root may write anywhere")
-def test_a_folder_that_takes_no_new_file(tmp_path: Path) -> None:
-    path = tmp_path / "model.pt"
-    path.write_bytes(b"old")
-    tmp_path.chmod(0o500)
+@contextlib.contextmanager
+def no_longer_root() -> Iterator[int]:
+    """Run as somebody whom permissions bind; root may write anywhere."""
+    root = os.geteuid() == 0
+    if root:
+        os.seteuid(NOBODY)
     try:
-        with pytest.raises(mortice.errors.InvalidState, match="Save to another folder"):
-            serialization.save(1, path)
+        yield os.geteuid()
     finally:
-        tmp_path.chmod(0o700)
+        if root:
+            os.seteuid(0)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="folders have no write permission there")
+def test_a_folder_that_takes_no_new_file(tmp_path: Path) -> None:
+    serialization.save(1, tmp_path / "first.pt")  # imports all it needs while that is allowed
+    # Not in tmp_path, whose parents only their owner may enter.
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "model.pt")
+        path.write_bytes(b"old")
+        if os.geteuid() == 0:
+            os.chown(folder, NOBODY, -1)
+        os.chmod(folder, 0o500)
+        with no_longer_root() as user:
+            assert user != 0
+            with pytest.raises(mortice.errors.InvalidState, match="Save to another folder"):
+                serialization.save(1, path)
+        os.chmod(folder, 0o700)
+        assert path.read_bytes() == b"old"
+        assert os.listdir(folder) == ["model.pt"]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="open files cannot be removed there")
