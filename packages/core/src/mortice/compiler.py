@@ -1,12 +1,38 @@
-"""Compile backends: which there are."""
+"""Compile backends and compiled functions: which there are, and what they do."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Any
 
+from mortice._compile.declaration import DEFAULT_MODE, Declaration, Option, declare, mode_options
+from mortice._compile.registry import (
+    get_default_backend,
+    lookup_backend,
+    register_backend,
+    register_debug_backend,
+    register_experimental_backend,
+    resolve,
+    set_default_backend,
+)
 from mortice._plugins.groups import HIDDEN_TAGS
 
-__all__ = ["list_backends"]
+__all__ = [
+    "Declaration",
+    "Option",
+    "declare",
+    "get_default_backend",
+    "list_backends",
+    "list_mode_options",
+    "list_options",
+    "lookup_backend",
+    "options_of",
+    "register_backend",
+    "register_debug_backend",
+    "register_experimental_backend",
+    "set_default_backend",
+]
 
 
 def list_backends(exclude_tags: Iterable[str] | None = HIDDEN_TAGS) -> list[str]:
@@ -18,3 +44,29 @@ def list_backends(exclude_tags: Iterable[str] | None = HIDDEN_TAGS) -> list[str]
     from mortice._plugins.report import names
 
     return names("compile", exclude_tags or ())
+
+
+def options_of(backend: Any = None) -> Mapping[str, Option]:
+    """The options of a backend (by default the default one): type, default and help by name.
+
+    Empty for a plain function, which may be given whatever it understands.
+    """
+    return resolve(backend).declaration.options or MappingProxyType({})
+
+
+def list_options(backend: Any = None) -> list[str]:
+    """Names of the options that ``compile(options=...)`` knows for a backend, sorted."""
+    return sorted(options_of(backend))
+
+
+def list_mode_options(
+    mode: str | None = None, dynamic: bool | None = None, backend: Any = None
+) -> dict[str, Any]:
+    """What each mode of a backend sets: ``{mode: {option: value}}``; one mode's for ``mode``.
+
+    ``dynamic`` is there for PyTorch's signature; no mode depends on it.
+    """
+    found = resolve(backend)
+    if mode is not None:
+        return dict(mode_options(found.name, found.declaration, mode))
+    return {DEFAULT_MODE: {}, **{name: dict(v) for name, v in found.declaration.modes.items()}}

@@ -81,6 +81,21 @@ class ConfigError(MorticeError, ValueError):
     """An environment variable, config file or option has an unusable name or value."""
 
 
+# -- compiling ---------------------------------------------------------------------------------
+
+
+class CompileError(MorticeError, RuntimeError):
+    """A function cannot be compiled, or its compiled form cannot be used as asked."""
+
+
+class OptionError(ConfigError, RuntimeError):
+    """A compile backend's option, or mode, is misspelt or has an unusable value."""
+
+
+class BackendFailed(CompileError):
+    """A compile backend raised, or returned what cannot be called; its error is the cause."""
+
+
 # -- plug-ins ----------------------------------------------------------------------------------
 
 

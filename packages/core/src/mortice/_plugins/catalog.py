@@ -14,7 +14,32 @@ from .metadata import Distribution, parse_value
 
 # What core itself provides, under the same rules as everybody's: (group, name, value, manifest
 # row). The names are reserved: an installed entry of the same name is a conflict.
-BUILT_IN: tuple[tuple[str, str, str, dict[str, Any]], ...] = ()
+BUILT_IN: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
+    (
+        "mortice.compile_backends",
+        "eager",
+        "mortice._compile.backends",
+        {"summary": "runs captured graphs operator by operator, autograd as usual"},
+    ),
+    (
+        "mortice.compile_backends",
+        "aot_eager",
+        "mortice._compile.backends",
+        {"summary": "forward and backward traced and cut apart, run operator by operator"},
+    ),
+    (
+        "mortice.compile_backends",
+        "aot_eager_decomp_partition",
+        "mortice._compile.backends",
+        {"summary": "aot_eager with operators taken apart as inductor does"},
+    ),
+    (
+        "mortice.compile_backends",
+        "null",
+        "mortice._compile.backends",
+        {"summary": "computes nothing: returns preallocated outputs", "tags": ["debug"]},
+    ),
+)
 
 _registered: dict[tuple[str, str], Entry] = {}
 _lock = threading.Lock()

@@ -117,6 +117,7 @@ HIDDEN_TAGS = ("debug", "experimental")
 # Who provides the names people ask for most, for the message when they are not installed.
 PROVIDERS: dict[tuple[str, str], str] = {
     ("device", "cpu"): "mortice-cpu",
+    ("compile", "inductor"): "mortice-inductor",
     ("module", "nn"): "mortice-nn",
     ("module", "optim"): "mortice-nn",
     ("module", "utils.data"): "mortice-nn",

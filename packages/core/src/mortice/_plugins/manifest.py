@@ -11,6 +11,9 @@
 
     [device.npu.options]
     streams = {type = "int", default = 4, doc = "queues per device"}
+
+A compile backend may also name sets of its options: ``[compile.NAME.modes]`` with
+``fast = {level = 3}``.
 """
 
 from __future__ import annotations
@@ -31,7 +34,7 @@ OPTION_TYPES: dict[str, type | tuple[type, ...]] = {
     "list": list,
 }
 NEEDS = ("module", "library", "file", "platform", "machine")
-_ENTRY_KEYS = ("summary", "tags", "devices", "needs", "options")
+_ENTRY_KEYS = ("summary", "tags", "devices", "needs", "options", "modes")
 _OPTION_KEYS = ("type", "default", "choices", "doc")
 
 
@@ -92,6 +95,7 @@ def _row(row: Any, where: str) -> dict[str, Any]:
         raise ConfigError(f"{where}: options is not a table.")
     for name, option in options.items():
         _check_option(option, f"{where}: option {name!r}")
+    _check_modes(row.get("modes", {}), options, where)
     return row
 
 
@@ -121,6 +125,18 @@ def _check_option(option: Any, where: str) -> None:
         kinds = ", ".join(OPTION_TYPES)
         raise ConfigError(f"{where}: unknown type {option['type']!r}; expected one of {kinds}.")
     check_option_value(option, option["default"], f"{where}: default")
+
+
+def _check_modes(modes: Any, options: dict[str, Any], where: str) -> None:
+    """Each mode is a table of options of the entry and the values that it stands for."""
+    if not isinstance(modes, dict) or not all(isinstance(mode, dict) for mode in modes.values()):
+        raise ConfigError(f"{where}: modes is not a table of tables.")
+    for mode, values in modes.items():
+        for name, value in values.items():
+            place = f"{where}: mode {mode!r}: {name}"
+            if name not in options:
+                raise ConfigError(f"{place} is none of its options.{nearest(name, options)}")
+            check_option_value(options[name], value, place)
 
 
 # -- what the manifest is used for --------------------------------------------------------------
