@@ -127,7 +127,7 @@ _LAZY = {
 }
 _LAZY_MODULES = frozenset(
     (
-        "autograd", "backend", "compiler", "config", "distributed", "errors", "fft", "library", "linalg",
+        "autograd", "backend", "compiler", "config", "distributed", "errors", "fft", "fx", "library", "linalg",
         "multiprocessing", "ops", "overrides", "plugins", "random", "serialization", "special", "utils",
     )
 )  # fmt: skip

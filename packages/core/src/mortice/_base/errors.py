@@ -66,6 +66,10 @@ class UnknownName(MorticeError, AttributeError):
     """No such operator, module or attribute."""
 
 
+class TraceError(MorticeError, ValueError):
+    """A program cannot be traced: it needs a value that is not there while it is traced."""
+
+
 # -- declaration and registration --------------------------------------------------------------
 
 

@@ -1,4 +1,4 @@
-"""Helpers for people who extend mortice: dispatch modes, DLPack; packages add more."""
+"""Helpers for people who extend mortice: dispatch modes, DLPack, pytrees; packages add more."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 def __getattr__(name: str) -> Any:
     from importlib import import_module
 
-    if name in ("dispatch", "dlpack"):
+    if name in ("dispatch", "dlpack", "pytree"):
         return import_module(f"mortice.utils.{name}")
     from mortice._plugins.modules import get
 

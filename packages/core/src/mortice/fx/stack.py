@@ -1,0 +1,35 @@
+"""The user's line: the innermost frame outside mortice's own packages."""
+
+from __future__ import annotations
+
+import linecache
+import sys
+from types import FrameType
+
+#: Import packages whose frames are never the user's.
+_OURS = ("mortice", "mortice_nn", "mortice_cpu", "mortice_testing")
+
+
+def user_frame(depth: int = 1) -> FrameType | None:
+    """The innermost frame whose module is not mortice's, from ``depth`` frames up."""
+    frame: FrameType | None = sys._getframe(depth)
+    while frame is not None:
+        module = frame.f_globals.get("__name__", "")
+        if module.partition(".")[0] not in _OURS and not frame.f_code.co_filename.startswith(
+            "<mortice"
+        ):
+            return frame
+        frame = frame.f_back
+    return None
+
+
+def user_line() -> str:
+    """``file:line, in function: source line`` of the user's frame, or an empty string."""
+    frame = user_frame(2)
+    return describe(frame) if frame is not None else ""
+
+
+def describe(frame: FrameType) -> str:
+    code = frame.f_code
+    text = linecache.getline(code.co_filename, frame.f_lineno).strip()
+    return f"{code.co_filename}:{frame.f_lineno}, in {code.co_name}: {text}"
