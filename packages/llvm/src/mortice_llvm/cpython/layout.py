@@ -1,0 +1,126 @@
+"""Where the fields of CPython's and numpy's objects lie, and the test that they do.
+
+Offsets are those of CPython 3.10 to 3.14 and numpy 1.26 to 2.x on 64-bit platforms, default
+builds. They are facts of the two projects' headers; ``unsupported`` reads live objects through
+them before any code is made, so that a build that differs is refused instead of crashed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+import sys
+import sysconfig
+from functools import cache
+
+OB_TYPE = 8
+FLOAT_VALUE = 16
+TUPLE_SIZE = 16
+TUPLE_ITEMS = 24
+LIST_SIZE = 16
+LIST_ITEMS = 24
+CELL_VALUE = 16
+BYTES_DATA = 32
+ARRAY_DATA = 16
+ARRAY_NDIM = 24
+ARRAY_DIMS = 32
+ARRAY_STRIDES = 40
+ARRAY_DESCR = 56
+ARRAY_FLAGS = 64
+
+#: numpy's flag bits.
+C_CONTIGUOUS, ALIGNED, WRITEABLE = 0x1, 0x100, 0x400
+
+#: Positions in numpy's table of exported functions; they never move.
+ARRAY_TYPE, NEW_FROM_DESCR = 2, 94
+
+
+def word(address: int) -> int:
+    """The 8 bytes at an address."""
+    return ctypes.c_uint64.from_address(address).value
+
+
+def half(address: int) -> int:
+    """The 4 bytes at an address."""
+    return ctypes.c_int32.from_address(address).value
+
+
+def slot_offset(cls: type, name: str) -> int:
+    """Where instances of ``cls`` keep the slot ``name`` of its ``__slots__``."""
+    definition = word(id(cls.__dict__[name]) + 40)  # PyMemberDescrObject.d_member
+    return word(definition + 16)  # PyMemberDef.offset
+
+
+@cache
+def numpy_function(index: int) -> int:
+    """The address of an entry of numpy's function table."""
+    import numpy as np
+
+    core = getattr(np, "_core", None) or np.core
+    get = ctypes.pythonapi.PyCapsule_GetPointer
+    get.restype = ctypes.c_void_p
+    get.argtypes = [ctypes.py_object, ctypes.c_char_p]
+    table = get(core._multiarray_umath._ARRAY_API, None)
+    return word(table + 8 * index)
+
+
+@cache
+def python_function(name: str) -> int:
+    """The address of a function of Python's C API."""
+    address = ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value
+    assert address is not None
+    return address
+
+
+@cache
+def unsupported() -> str | None:
+    """Why native functions are off in this interpreter; None if they are on."""
+    if sys.implementation.name != "cpython":
+        return f"the interpreter is {sys.implementation.name}, not CPython"
+    if not (3, 10) <= sys.version_info[:2] <= (3, 14):
+        return f"Python {sys.version_info[0]}.{sys.version_info[1]} has not been looked at"
+    if struct.calcsize("P") != 8 or sys.byteorder != "little":
+        return "the platform is not a 64-bit little-endian one"
+    if sysconfig.get_config_var("Py_GIL_DISABLED"):
+        return "the interpreter is built without the GIL"
+    if hasattr(sys, "gettotalrefcount"):
+        return "the interpreter is a debug build"
+    wrong = [name for name, holds in _probes() if not holds]
+    return f"the layout of {', '.join(wrong)} is not the expected one" if wrong else None
+
+
+def _probes() -> list[tuple[str, bool]]:
+    """(object, whether its fields are where the offsets say)."""
+    import numpy as np
+
+    marker = object()
+    array = np.zeros((3, 5), np.float32)
+    at = id(array)
+    pair, pair_list = (marker, None), [marker, None]
+
+    def closed() -> object:
+        return marker
+
+    assert closed.__closure__ is not None
+    cell = closed.__closure__[0]
+    data = b"mortice"
+    number = float("2.5")
+    float_bits = struct.unpack("<Q", struct.pack("<d", 2.5))[0]
+    flags = half(at + ARRAY_FLAGS)
+    return [
+        ("object", word(id(marker) + OB_TYPE) == id(object)),
+        ("float", word(id(number) + FLOAT_VALUE) == float_bits),
+        ("tuple", word(id(pair) + TUPLE_SIZE) == 2 and word(id(pair) + TUPLE_ITEMS) == id(marker)),
+        ("list", word(id(pair_list) + LIST_SIZE) == 2
+                 and word(word(id(pair_list) + LIST_ITEMS)) == id(marker)),
+        ("cell", word(id(cell) + CELL_VALUE) == id(marker)),
+        ("bytes", ctypes.string_at(id(data) + BYTES_DATA, 7) == data),
+        ("ndarray", word(at + ARRAY_DATA) == array.ctypes.data
+                    and half(at + ARRAY_NDIM) == 2
+                    and word(word(at + ARRAY_DIMS)) == 3
+                    and word(word(at + ARRAY_STRIDES)) == 20
+                    and word(at + ARRAY_DESCR) == id(array.dtype)
+                    and flags & C_CONTIGUOUS != 0
+                    and flags & WRITEABLE != 0),
+        ("numpy's function table", numpy_function(ARRAY_TYPE) == id(np.ndarray)),
+    ]  # fmt: skip
