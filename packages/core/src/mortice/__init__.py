@@ -127,8 +127,8 @@ _LAZY = {
 }
 _LAZY_MODULES = frozenset(
     (
-        "autograd", "backend", "compiler", "config", "distributed", "errors", "fft", "fx", "library", "linalg",
-        "multiprocessing", "ops", "overrides", "plugins", "random", "serialization", "special", "utils",
+        "autograd", "backend", "compiler", "config", "distributed", "errors", "fake", "fft", "fx", "library",
+        "linalg", "multiprocessing", "ops", "overrides", "plugins", "random", "serialization", "special", "utils",
     )
 )  # fmt: skip
 

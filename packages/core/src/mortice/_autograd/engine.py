@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 from mortice._autograd.grad_mode import set_grad_enabled
@@ -114,7 +115,8 @@ def _seed(root: Any, seed: Any) -> Any:
             )
         from mortice._ops.formulas import ones_like
 
-        return ones_like(root)
+        with _mode_of(root):
+            return ones_like(root)
     if not hasattr(seed, "_k"):
         raise ArgumentError(
             f"gradients can be either Tensors or None, but got {type(seed).__name__}"
@@ -137,10 +139,15 @@ def _run(
     if not seeds:
         return [None] * len(inputs or ())
     run = _Run(keep_graph, create_graph, inputs, accumulate)
-    with set_grad_enabled(create_graph):
+    with set_grad_enabled(create_graph), _mode_of(seeds[0][1]):
         run.start(seeds)
         run.loop()
     return run.captured
+
+
+def _mode_of(t: Any) -> Any:
+    """The mode of a fake tensor: what is made anew for it must be fake, too."""
+    return t._a.mode if t._k & K.FAKE else nullcontext()
 
 
 class _Run:

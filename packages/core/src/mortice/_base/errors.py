@@ -54,6 +54,27 @@ class DeviceError(MorticeError, RuntimeError):
     """Tensors on devices that cannot be combined, or a device that is not there."""
 
 
+class GuardOnDataDependent(MorticeError, RuntimeError):
+    """A decision needs a size that depends on the values of a tensor that has none here."""
+
+
+class DataDependentOutput(MorticeError, RuntimeError):
+    """An operator's result is a value, or has a shape, that sizes and dtypes alone do not tell.
+
+    ``operator`` is its qualified name, where one is known.
+    """
+
+    operator: str | None = None
+
+
+class DynamicOutputShape(DataDependentOutput):
+    """The shape of an operator's result depends on values, and no ShapeEnv is there to name it."""
+
+
+class FakeTensorError(MorticeError, RuntimeError):
+    """A tensor without data meets what needs data: real tensors, numpy, a pointer."""
+
+
 class NoKernel(MorticeError, NotImplementedError):
     """No installed package provides the operator for this device and dtype."""
 

@@ -24,6 +24,15 @@ adapt_runtime: Callable[[Any, Operator, str], Kernel | None] = lambda *_: None  
 counting: Callable[[Operator, Kernel], Kernel] = lambda op, kernel: kernel  # noqa: E731
 
 
+#: Kernels for tensors without data, and what enters their mode; set when the first mode is made.
+fake_kernel: Callable[[Operator, int], Kernel] = lambda op, keys: _no_mode(op)  # noqa: E731
+in_fake_mode: Callable[[Operator, Kernel], Kernel] = lambda op, kernel: kernel  # noqa: E731
+
+
+def _no_mode(op: Operator) -> Kernel:
+    raise NoKernel(f"{op.qualified}: no FakeTensorMode has been made.")
+
+
 def runtime(device_type: str) -> Any:
     """The runtime object of a device type, its plug-in loaded now if it was not.
 
@@ -83,6 +92,8 @@ def select(op: Operator, keys: int) -> Kernel:
 
 
 def _select(op: Operator, keys: int) -> Kernel:
+    if keys & K.FAKE:
+        return fake_kernel(op, keys)
     devices = list(K.devices_in(keys))
     if len(devices) > 1:
         return _mixed(op, devices)

@@ -183,6 +183,8 @@ def _convert_one(base: str, value: Any, numbers: bool) -> Any:
             return value
         if numbers and _is_numpy_number(value):
             return value.item()
+        if numbers and getattr(value, "_is_symbolic", False):
+            return value
         return _UNSET
     return _CONVERSIONS[base](value) if base in _CONVERSIONS else value
 
@@ -240,6 +242,8 @@ def _to_float(value: Any) -> Any:
         return value
     if isinstance(value, (int, float)):
         return float(value)
+    if getattr(value, "_is_symbolic", False):
+        return value.as_float()
     if hasattr(value, "_k") and value.ndim == 0:
         return float(value.item())
     if _is_numpy_number(value):
@@ -250,6 +254,8 @@ def _to_float(value: Any) -> Any:
 def _to_bool(value: Any) -> Any:
     if isinstance(value, bool):
         return value
+    if getattr(value, "_number_type", None) is bool:
+        return bool(value)
     if type(value).__name__ in ("bool_", "bool"):  # numpy's
         return bool(value)
     if hasattr(value, "_k") and value.ndim == 0:
@@ -266,7 +272,7 @@ def _to_scalar(value: Any) -> Any:
         return value.item()
     if _is_numpy_number(value):
         return value.item()
-    if getattr(value, "_is_symbolic_int", False):
+    if getattr(value, "_is_symbolic", False):
         return value
     return _UNSET
 

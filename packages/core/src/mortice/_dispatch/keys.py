@@ -43,8 +43,12 @@ PYTHON = BITS["Python"]
 RECORD = BITS["Record"]
 BELOW_AUTOGRAD = BITS["BelowAutograd"]
 
-FIRST_DEVICE = len(FUNCTIONALITIES)
-FUNCTIONALITY_MASK = (1 << FIRST_DEVICE) - 1
+#: Tensors without data stand for data on a device. The bit lies among the devices', so that views
+#: and detached tensors keep it.
+FAKE = 1 << len(FUNCTIONALITIES)
+
+FIRST_DEVICE = len(FUNCTIONALITIES) + 1
+FUNCTIONALITY_MASK = FAKE - 1
 
 #: Alias keys stand for several table entries; they never occur in a key set.
 ALIASES = (
@@ -133,5 +137,6 @@ def _device_named(key: str) -> str:
 def describe(keys: int) -> str:
     """``DispatchKeySet(Autograd, CPU)``, highest priority first."""
     names = [n for n in FUNCTIONALITIES if keys & BITS[n]]
+    names += ["Fake"] if keys & FAKE else []
     names += [device_key_name(d) for d in devices_in(keys)]
     return f"DispatchKeySet({', '.join(names)})"

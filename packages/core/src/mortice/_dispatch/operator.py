@@ -190,6 +190,8 @@ class Operator:
         fields = self._named_fields()
         if fields:
             kernel = _naming(kernel, self.schema.name, fields)
+        if keys & K.FAKE and not keys & (K.MODE | K.PYTHON):
+            kernel = _in_fake_mode(self, kernel)
         self.table[keys] = kernel
         return kernel
 
@@ -322,6 +324,12 @@ def _is_implicit(op: Operator, keys: int) -> bool:
 
 def _is_fallthrough(kernel: Kernel) -> bool:
     return type(kernel).__name__ == "Fallthrough"
+
+
+def _in_fake_mode(op: Operator, kernel: Kernel) -> Kernel:
+    from mortice._dispatch import backends
+
+    return backends.in_fake_mode(op, kernel)
 
 
 def _naming(kernel: Kernel, operator: str, fields: tuple[str, ...]) -> Kernel:

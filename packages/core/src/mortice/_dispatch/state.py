@@ -14,6 +14,7 @@ from mortice._dispatch.keys import (
     AUTOCAST,
     AUTOGRAD,
     BELOW_AUTOGRAD,
+    FAKE,
     FUNCTIONALITY_MASK,
     MODE,
     OVERRIDE,
@@ -46,6 +47,7 @@ class _Thread(_local):
         self.excluded = 0
         self.function_modes: list[Any] = []
         self.dispatch_modes: list[Any] = []
+        self.fake_modes: list[Any] = []
         self.subclasses_disabled = False
         self.functions_disabled = False
         self.saved_hooks: list[Any] = []
@@ -68,6 +70,8 @@ def refresh() -> None:
         included |= BELOW_AUTOGRAD
     if t.dispatch_modes:
         included |= MODE
+    if t.fake_modes:
+        included |= FAKE
     if any(state.enabled for state in t.autocast.values()):
         included |= AUTOCAST
     if t.subclasses_disabled or t.functions_disabled:

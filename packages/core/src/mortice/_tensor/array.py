@@ -14,8 +14,8 @@ _new = object.__new__
 class DeviceArray:
     """Sizes, strides and offset (in elements) over a device's buffer.
 
-    ``buffer`` is whatever the device's runtime allocates; None on device ``meta``, where sizes may
-    be symbolic.
+    ``buffer`` is whatever the device's runtime allocates; None on device ``meta`` and in tensors
+    without data, whose sizes may be symbolic.
     """
 
     __slots__ = ("__weakref__", "buffer", "device", "dtype", "offset", "shape", "strides")
@@ -56,9 +56,11 @@ class DeviceArray:
         """Bytes of the elements (not of the buffer)."""
         return numel(self.shape) * self.dtype.itemsize
 
-    def restride(self, shape: Shape, strides: Shape, offset: int) -> DeviceArray:
+    def restride(
+        self, shape: Shape, strides: Shape, offset: int, dtype: DType | None = None
+    ) -> DeviceArray:
         """The same buffer seen differently."""
-        return DeviceArray(self.buffer, shape, self.dtype, self.device, strides, offset)
+        return DeviceArray(self.buffer, shape, dtype or self.dtype, self.device, strides, offset)
 
     def __repr__(self) -> str:
         return f"<DeviceArray {tuple(self.shape)} {self.dtype.name} on {self.device}>"

@@ -10,6 +10,7 @@ import numpy as np
 from mortice._base.errors import ArgumentError, InvalidValue, ShapeError
 from mortice._dispatch import keys as K
 from mortice._dispatch.operator import get
+from mortice._dispatch.state import THREAD
 from mortice._tensor import make
 from mortice._tensor.make import wrap, wrap_array
 from mortice._tensor.rows import host_copy
@@ -53,6 +54,8 @@ def tensor(
 
 
 def _place(t: Tensor, device: Any) -> Tensor:
+    if THREAD.fake_modes:
+        t = THREAD.fake_modes[-1].constant(t)
     target = current_default() if device is None else Device(device)
     return t if target is CPU else t.to(target)
 

@@ -24,6 +24,10 @@ def numpy(self: Tensor, *, force: bool = False) -> np.ndarray[Any, Any]:
             "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead."
         )
     if type(self._a) is not np.ndarray:
+        if self.device is CPU:
+            from mortice._tensor.runtime import to_host
+
+            to_host(self)  # says that there is no data
         raise DeviceError(
             f"can't convert {self.device} device type tensor to numpy. Use Tensor.cpu() to copy "
             "the tensor to host memory first."

@@ -139,9 +139,7 @@ def restride(
     """A handle on ``t``'s storage with other sizes, strides and offset (in elements)."""
     a = t._a
     if type(a) is not _ndarray:
-        if dtype is None or dtype is a.dtype:
-            return a.restride(shape, strides, offset)
-        return DeviceArray(a.buffer, shape, dtype, a.device, strides, offset)
+        return a.restride(shape, strides, offset, dtype)
     return host_array(storage_of(t), dtype or t._t, shape, strides, offset)
 
 

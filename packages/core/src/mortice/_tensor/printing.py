@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from mortice._base.errors import InvalidValue
+from mortice._dispatch import keys as K
 from mortice._types import dtypes
 
 #: What ``set_printoptions(profile=...)`` sets.
@@ -232,7 +233,9 @@ def show(t: Any, contents: str | None = None) -> str:
     default = dtypes.default.dtype
     if device.type != "cpu":
         suffixes.append(f"device='{device}'")
-    if device.type == "meta":
+    if t._k & K.FAKE:
+        prefix = f"Fake{'Tensor' if kind.__name__ == 'Tensor' else kind.__name__}("
+    if device.type == "meta" or t._k & K.FAKE:
         suffixes.append(f"size={tuple(t.shape)}")
         if dtype is not default:
             suffixes.append(f"dtype={dtype!r}")

@@ -102,7 +102,7 @@ def bump(t: Any) -> None:
 def counting(op: Operator, kernel: Kernel) -> Kernel:
     """``kernel``, counting a write to each argument that the schema says is written to."""
     positions = op.schema.mutated
-    if positions == (0,):
+    if positions == (0,) and op.schema.returns:
 
         def counted(self: Any, *args: Any) -> Any:
             kernel(self, *args)

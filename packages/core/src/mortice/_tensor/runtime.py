@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from mortice._base.errors import ArgumentError, DeviceError, InvalidState
+from mortice._base.errors import ArgumentError, DeviceError, FakeTensorError, InvalidState
 from mortice._dispatch import backends
 from mortice._dispatch.operator import Kernel, Operator
 from mortice._tensor import host
@@ -154,6 +154,11 @@ def to_host(t: Any) -> np.ndarray[Any, Any]:
             "a tensor on device 'meta' has no data. Make it with real data, or use "
             "mortice.empty_like(t, device='cpu') for memory of its shape."
         )
+    if a.buffer is None:
+        raise FakeTensorError(
+            f"a fake tensor of shape {tuple(a.shape)} has no data, only sizes and a dtype. Do what "
+            "needs values on the real tensor, outside the FakeTensorMode."
+        )
     extent = shapes.storage_extent(a.shape, a.strides, 0) * a.dtype.itemsize
     data = np.empty(extent, np.uint8)
     if extent:
@@ -168,8 +173,8 @@ def to_host(t: Any) -> np.ndarray[Any, Any]:
 
 def copy_between(target: Any, source: Any) -> None:
     """Copy elements between devices, or within a device that is not the host."""
-    if target.device.type == "meta":
-        return
+    if type(target._a) is not np.ndarray and target._a.buffer is None:
+        return  # sizes without data
     data = np.broadcast_to(to_host(source), tuple(target.shape))
     if target.device is CPU:
         from mortice._tensor.rows import host_copy

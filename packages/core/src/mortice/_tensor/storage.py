@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from mortice._base.errors import InvalidState
+from mortice._base.errors import FakeTensorError, InvalidState
 from mortice._types.device import CPU, Device
 
 _new = object.__new__
@@ -49,6 +49,11 @@ class Storage:
                 raise InvalidState(
                     f"the bytes of a storage on {self.device} cannot be read on the host. Copy "
                     "the tensor with .cpu() first."
+                )
+            if self.root is None:
+                raise FakeTensorError(
+                    "the storage of a fake tensor has no bytes. Do what needs them on the real "
+                    "tensor, outside the FakeTensorMode."
                 )
             self._bytes = root_bytes(self.root)
         return self._bytes

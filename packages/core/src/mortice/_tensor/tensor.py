@@ -170,7 +170,7 @@ class Tensor(Methods):
 
     @property
     def is_cpu(self) -> bool:
-        return type(self._a) is _ndarray
+        return self.device is CPU
 
     @property
     def is_meta(self) -> bool:

@@ -47,6 +47,44 @@ class Size(tuple[int, ...]):
         return (Size, (tuple(self),))
 
 
+# -- sizes that depend on data -------------------------------------------------------------------
+
+# Comparisons of symbolic sizes give a bool, or a SymBool where the answer depends on the sizes. It
+# is then decided by the sizes at hand; where there are none, sizes are taken to be neither 0 nor 1.
+
+
+def sure(answer: Any) -> bool:
+    """The answer, or False where it depends on data."""
+    if answer is True or answer is False:
+        return answer
+    decide = getattr(answer, "or_false", None)
+    return bool(answer) if decide is None else decide()
+
+
+def possible(answer: Any) -> bool:
+    """The answer, or True where it depends on data."""
+    if answer is True or answer is False:
+        return answer
+    decide = getattr(answer, "or_true", None)
+    return bool(answer) if decide is None else decide()
+
+
+def _must_be_equal(a: Any, b: Any) -> bool:
+    """Whether two sizes are equal, which is taken for granted where it depends on data."""
+    answer: Any = a == b
+    if answer is True or answer is False:
+        return answer
+    decide = getattr(answer, "assumed", None)
+    return bool(answer) if decide is None else decide()
+
+
+def _step(step: Any, size: Any) -> Any:
+    """The stride outside a dimension of ``size`` with stride ``step``; size 0 counts as 1."""
+    if size.__class__ is int:
+        return step * (size or 1)
+    return step if sure(size == 0) else step * size
+
+
 def numel(shape: Iterable[int]) -> int:
     total = 1
     for size in shape:
@@ -60,7 +98,7 @@ def contiguous_strides(shape: Sequence[int]) -> Shape:
     step = 1
     for size in reversed(shape):
         strides.append(step)
-        step = step * (max(1, size))
+        step = _step(step, size)
     return tuple(reversed(strides))
 
 
@@ -76,7 +114,7 @@ def strides_in_order(shape: Sequence[int], order: Sequence[int]) -> Shape:
     step = 1
     for dim in reversed(order):
         strides[dim] = step
-        step = step * (max(1, shape[dim]))
+        step = _step(step, shape[dim])
     return tuple(strides)
 
 
@@ -106,29 +144,39 @@ def dense_strides_like(shape: Sequence[int], strides: Sequence[int]) -> Shape:
 
 def is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
     """Whether the elements fill one block of memory without gap or overlap."""
+    if is_contiguous(shape, strides):
+        return True
     expected = 1
-    for stride, size in sorted(zip(strides, shape)):
-        if size == 1:
+    # Any order in which the chain closes proves it, so that none needs a guard.
+    for stride, size in sorted(zip(strides, shape), key=_size_key):
+        if sure(size == 1):
             continue
-        if size == 0:
+        if sure(size == 0):
             return True
-        if stride != expected:
+        if not sure(stride == expected):
             return False
         expected = expected * size
     return True
+
+
+def _size_key(pair: tuple[Any, Any]) -> tuple[int, int]:
+    stride, size = pair
+    if stride.__class__ is int and size.__class__ is int:
+        return stride, size
+    return getattr(stride, "guess", stride), getattr(size, "guess", size)
 
 
 def is_contiguous(shape: Sequence[int], strides: Sequence[int]) -> bool:
     """Row-major without gaps. Strides of dimensions of size 1 do not matter."""
     expected = 1
     for size, stride in zip(reversed(shape), reversed(strides)):
-        if size == 0:
+        if sure(size == 0):
             return True
-        if size != 1:
-            if stride != expected:
+        if not sure(size == 1):
+            if not sure(stride == expected):
                 return False
             expected = expected * size
-    return 0 not in shape or True
+    return True
 
 
 def is_channels_last(shape: Sequence[int], strides: Sequence[int]) -> bool:
@@ -137,8 +185,8 @@ def is_channels_last(shape: Sequence[int], strides: Sequence[int]) -> bool:
         return False
     expected = 1
     for dim in (1, *reversed(range(2, len(shape))), 0):
-        if shape[dim] != 1:
-            if strides[dim] != expected:
+        if not sure(shape[dim] == 1):
+            if not sure(strides[dim] == expected):
                 return False
             expected = expected * shape[dim]
     return True
@@ -185,10 +233,12 @@ def _broadcast(long: Sequence[int], short: Sequence[int], swapped: bool) -> list
     for dim in range(len(long) - 1, -1, -1):
         x = long[dim]
         y = short[dim - gap] if dim >= gap else 1
-        if x == y or y == 1:
+        if x is y or sure(y == 1):
             out.append(x)
-        elif x == 1:
+        elif sure(x == 1):
             out.append(y)
+        elif _must_be_equal(x, y):
+            out.append(x)
         else:
             first, second = (y, x) if swapped else (x, y)
             raise ShapeError(
@@ -225,14 +275,15 @@ def expand_strides(shape: Sequence[int], strides: Sequence[int], size: Sequence[
                     f"dimension {dim}"
                 )
             wanted = have
-        if wanted != have:
-            if have != 1 or wanted < 0:
+        if wanted is not have and not sure(wanted == have):
+            if sure(have == 1) and wanted >= 0:
+                step = 0
+            elif not _must_be_equal(wanted, have):
                 raise ShapeError(
                     f"The expanded size of the tensor ({wanted}) must match the existing size "
                     f"({have}) at non-singleton dimension {dim}. Target sizes: {list(size)}. "
                     f"Tensor sizes: {list(shape)}"
                 )
-            step = 0
         sizes.append(wanted)
         steps.append(step)
     return tuple(sizes), tuple(steps)
@@ -261,15 +312,15 @@ def infer_size(size: Sequence[int], count: int) -> Shape:
         else:
             known = known * wanted
     if hole < 0:
-        if known != count:
+        if sure(known != count):
             raise _wrong_size(size, count)
         return tuple(size)
-    if known == 0:
+    if sure(known == 0):
         raise ShapeError(
             f"cannot reshape tensor of {count} elements into shape {list(size)} because the "
             "unspecified dimension size -1 can be any value and is ambiguous"
         )
-    if count % known:
+    if sure(count % known != 0):
         raise _wrong_size(size, count)
     return tuple(count // known if d == hole else s for d, s in enumerate(size))
 
@@ -280,18 +331,18 @@ def view_strides(shape: Sequence[int], strides: Sequence[int], size: Sequence[in
     Runs of dimensions that lie gap-free behind each other are merged, then each run is split
     into the new sizes from the innermost outwards.
     """
-    if numel(shape) == 0:
+    if sure(numel(shape) == 0):
         return tuple(strides) if tuple(shape) == tuple(size) else contiguous_strides(size)
     chunks = _merged(shape, strides)
     result = [0] * len(size)
     dim = len(size) - 1
     for extent, base in reversed(chunks):
         count = 1
-        while dim >= 0 and (count < extent or size[dim] == 1):
+        while dim >= 0 and (possible(count < extent) or sure(size[dim] == 1)):
             result[dim] = base * count
             count = count * size[dim]
             dim -= 1
-        if count != extent:
+        if not _must_be_equal(count, extent):
             return None
     return tuple(result) if dim == -1 else None
 
@@ -302,11 +353,11 @@ def _merged(shape: Sequence[int], strides: Sequence[int]) -> list[tuple[int, int
     extent, base = 1, 1
     outer: int | None = None
     for size, stride in zip(reversed(shape), reversed(strides)):
-        if size == 1:
+        if sure(size == 1):
             continue
         if outer is None:
             extent, base = size, stride
-        elif stride == outer:
+        elif sure(stride == outer):
             extent = extent * size
         else:
             runs.append((extent, base))
@@ -319,13 +370,13 @@ def _merged(shape: Sequence[int], strides: Sequence[int]) -> list[tuple[int, int
 
 def storage_extent(shape: Sequence[int], strides: Sequence[int], offset: int) -> int:
     """Elements that a storage must hold for these sizes, strides and offset."""
-    if 0 in shape:
+    if any(sure(size == 0) for size in shape):
         return 0
     return offset + 1 + sum((size - 1) * stride for size, stride in zip(shape, strides))
 
 
 def has_overlap(shape: Sequence[int], strides: Sequence[int]) -> bool:
     """Whether two indices surely name one element: a stride of 0 in a dimension above size 1."""
-    if 0 in shape:
+    if any(sure(size == 0) for size in shape):
         return False  # no element, whatever numpy gave for strides
-    return any(stride == 0 and size > 1 for size, stride in zip(shape, strides))
+    return any(sure(stride == 0) and sure(size > 1) for size, stride in zip(shape, strides))

@@ -1,0 +1,1 @@
+"""Capture: tensors without data, and what runs of Python are recorded as."""
