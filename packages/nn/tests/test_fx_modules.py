@@ -60,3 +60,17 @@ def test_a_dict_of_modules():
     gm = fx.GraphModule({"0": nn.Linear(3, 4), "1.running_mean": mortice.ones(4)}, graph_of_model())
     assert list(gm.state_dict()) == ["0.weight", "0.bias", "1.running_mean"]
     assert gm(mortice.ones(1, 3)).shape == (1, 4)
+
+
+def test_make_fx_of_a_module():
+    root = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
+    x = mortice.randn(5, 3)
+    gm = fx.make_fx(root, tracing_mode="fake")(x)
+    assert isinstance(gm, nn.Module)
+    assert [n for n, _ in gm.named_parameters()] == ["0.weight", "0.bias", "1.weight", "1.bias"]
+    before = root[1].running_mean.clone()
+    other = copy.deepcopy(root)
+    assert mortice.equal(gm(x), other(x))
+    assert not mortice.equal(root[1].running_mean, before)
+    assert mortice.equal(root[1].running_mean, other[1].running_mean)
+    assert root[1].num_batches_tracked == 1

@@ -153,7 +153,7 @@ def _inplace_composite(op: Operator, functional: Operator) -> Kernel:
         # The body may save what it reads, and copy_ is about to overwrite it.
         result = functional(self if self._g is None else self.clone(), *args)
         if tuple(result._a.shape) != tuple(self._a.shape):
-            raise _broadcast_mismatch(op, self, result)
+            raise broadcast_mismatch(op, self, result)
         check_cast(op, result._t, self._t)
         check_overlap(op, self)
         return self.copy_(result)
@@ -161,7 +161,7 @@ def _inplace_composite(op: Operator, functional: Operator) -> Kernel:
     return mark_composite(inplace)
 
 
-def _broadcast_mismatch(op: Operator, target: Any, result: Any) -> ShapeError:
+def broadcast_mismatch(op: Operator, target: Any, result: Any) -> ShapeError:
     return ShapeError(
         f"{op.qualified}: output with shape {list(target.shape)} doesn't match the broadcast "
         f"shape {list(result.shape)}"
@@ -171,7 +171,7 @@ def _broadcast_mismatch(op: Operator, target: Any, result: Any) -> ShapeError:
 def write_back(op: Operator, target: Any, result: Any) -> None:
     """Copy a result into the tensor that an in-place operator writes to."""
     if result._a.shape != target._a.shape and tuple(result._a.shape) != tuple(target._a.shape):
-        raise _broadcast_mismatch(op, target, result)
+        raise broadcast_mismatch(op, target, result)
     check_cast(op, result._t, target._t)
     check_overlap(op, target)
     copy_into(target, result)

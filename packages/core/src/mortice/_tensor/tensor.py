@@ -13,6 +13,7 @@ import numpy as np
 
 from mortice._base.errors import ArgumentError, InvalidState, InvalidValue, ShapeError
 from mortice._dispatch import keys as K
+from mortice._dispatch.state import GLOBAL
 from mortice._types import layout as layouts
 from mortice._types import shapes
 from mortice._types.device import CPU, Device
@@ -402,7 +403,12 @@ class Tensor(Methods):
     def item(self) -> Any:
         """The one element as a Python number."""
         a = self._a
-        if type(a) is _ndarray and a.size == 1 and not self._k & ~(K.CPU | K.VIEW | K.AUTOGRAD):
+        if (
+            type(a) is _ndarray
+            and a.size == 1
+            and not self._k & ~(K.CPU | K.VIEW | K.AUTOGRAD)
+            and not GLOBAL.special  # modes see the reading
+        ):
             return a.item()
         if self.numel() != 1:
             raise ShapeError(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mortice.fx.codegen import CodeGen, PythonCode, PyTreeCodeGen
+    from mortice.fx.dispatch_trace import make_fx
     from mortice.fx.graph import Graph
     from mortice.fx.graph_module import GraphModule
     from mortice.fx.immutable import ImmutableDict, ImmutableList
@@ -32,6 +33,7 @@ _HOMES = {
     "TracerBase": "proxy",
     "Transformer": "interpreter",
     "has_side_effect": "node",
+    "make_fx": "dispatch_trace",
     "map_aggregate": "node",
     "map_arg": "node",
 }

@@ -148,14 +148,19 @@ def generate(graph: Graph, root: str, dotted: bool) -> PythonCode:
     flat = [n.name for n in placeholders]
     parameters = codegen.parameters([_parameter(n, names) for n in placeholders])
     lines = codegen.prologue(flat, names)
-    lines += [f"{name} = {code}" for name, code in symbols.bindings(graph).items()]
+    bound = symbols.bindings(graph)
+    if bound:
+        names.values.update(symbols.SCOPE)
+    lines += [line for n in placeholders for line in _bound(bound.get(n, ()))]
     last = last_uses(graph)
     result = "None"
     for node in graph.nodes:
         if node.op == "output":
             result = _literal(node.args[0], names)
         elif node.op != "placeholder":
-            lines.append(_statement(node, root, names) + _drops(last.get(node, ())))
+            lines.append(f"{node.name} = {_expression(node, root, names)}")
+            lines += _bound(bound.get(node, ()))
+            lines[-1] += _drops(last.get(node, ()))
     lines.append(codegen.returning(result, names))
     body = "\n".join(f"    {line}" for line in lines)
     src = f"def forward({', '.join([root, *parameters])}):\n{body}\n"
@@ -172,8 +177,8 @@ def _drops(nodes: Sequence[Node]) -> str:
     return f";  {' = '.join(n.name for n in nodes)} = None" if nodes else ""
 
 
-def _statement(node: Node, root: str, names: _Globals) -> str:
-    return f"{node.name} = {_expression(node, root, names)}"
+def _bound(pairs: Sequence[tuple[str, str]]) -> list[str]:
+    return [f"{name} = {code}" for name, code in pairs]
 
 
 def _expression(node: Node, root: str, names: _Globals) -> str:
@@ -229,7 +234,7 @@ def _literal(value: Any, names: _Globals) -> str:
     if isinstance(value, Node):
         return value.name
     if symbols.is_symbolic(value):
-        return symbols.source(value)
+        return value.source()
     kind = type(value)
     if kind in _CONSTANTS:
         return repr(value)

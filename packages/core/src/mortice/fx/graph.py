@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from mortice._base.errors import InvalidState
+from mortice.fx import symbols
 from mortice.fx.codegen import CodeGen, PythonCode, generate
 from mortice.fx.lint import lint
 from mortice.fx.naming import Namespace, target_name
@@ -240,12 +241,14 @@ class Graph:
     def eliminate_dead_code(self, is_impure_node: Callable[[Node], bool] | None = None) -> bool:
         """Erase the nodes that nobody uses and that do nothing else; whether there were any.
 
-        ``is_impure_node`` replaces Node.is_impure as to which stay.
+        ``is_impure_node`` replaces Node.is_impure as to which stay. Those from which a symbolic size in
+        use gets its value stay, too.
         """
         impure = is_impure_node or Node.is_impure
+        binding = symbols.bindings(self)
         before = self._len
         for node in reversed(self.nodes):
-            if not node.users and not impure(node):
+            if not node.users and node not in binding and not impure(node):
                 self.erase_node(node)
         return self._len < before
 

@@ -33,7 +33,7 @@ class GraphModule:
     _function: Any
     meta: dict[str, Any]
 
-    def __new__(cls, root: Any = None, graph: Graph | None = None, class_name: str = "") -> Any:
+    def __new__(cls, root: Any, graph: Graph | None = None, class_name: str = "GraphModule") -> Any:
         base = attributes.module_class(root)
         if base is None or issubclass(cls, base):
             return object.__new__(cls)

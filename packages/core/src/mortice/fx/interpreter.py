@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from mortice._base.errors import ArgumentError, InvalidState
-from mortice.fx import attributes, symbols
+from mortice.fx import attributes, stack, symbols
 from mortice.fx.graph import Graph
 from mortice.fx.graph_module import GraphModule
 from mortice.fx.liveness import last_uses
@@ -30,7 +30,7 @@ class Interpreter:
         self.garbage_collect_values = garbage_collect_values
         self._last_uses = last_uses(self.graph) if garbage_collect_values else {}
         self._symbols: dict[str, Any] = {}
-        self._symbolic = bool(symbols.symbols_used(self.graph))
+        self._bindings = symbols.bindings(self.graph)
         self._inputs: Iterator[Any] = iter(())
 
     def run(
@@ -49,21 +49,20 @@ class Interpreter:
             args = tuple(self.graph.process_inputs(*args))
         self._inputs = iter(args)
         self._symbols = {}
-        pending_symbols = self._symbolic
         for node in self.graph.nodes:
             if node in self.env:
                 continue
-            if pending_symbols and node.op != "placeholder":
-                self._symbols = symbols.bind(self.graph, self.env)
-                pending_symbols = False
             try:
-                value = self.run_node(node)
+                with stack.origin(node.meta.get("stack")):
+                    value = self.run_node(node)
             except Exception as error:
                 _note_node(error, node)
                 raise
             if node.op == "output":
                 return self.graph.process_outputs(value) if enable_io_processing else value
             self.env[node] = value
+            if node in self._bindings:
+                self._symbols.update(symbols.read(self._bindings[node], node, value))
             for used in self._last_uses.get(node, ()):
                 self.env.pop(used, None)
         return None
@@ -113,14 +112,15 @@ class Interpreter:
 
     def map_nodes_to_values(self, args: Any, n: Node) -> Any:
         env = self.env
+        symbolic = bool(self._bindings)
 
         def value_of(x: Any) -> Any:
             if isinstance(x, Node):
                 if x not in env:
                     raise InvalidState(f"node {n.name} needs {x.name}, which has no value yet")
                 return env[x]
-            if self._symbolic and symbols.is_symbolic(x):
-                return symbols.evaluate(x, self._symbols)
+            if symbolic and symbols.is_symbolic(x):
+                return x.evaluate(self._symbols)
             return x
 
         return _plain(map_aggregate(args, value_of))
@@ -191,7 +191,7 @@ class Transformer(Interpreter):
         return _plain(map_aggregate(args, lambda x: self.env[x] if isinstance(x, Node) else x))
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
-        self._symbolic = False
+        self._bindings = {}
         return super().run(*args, enable_io_processing=False, **kwargs)
 
     def transform(self) -> GraphModule:

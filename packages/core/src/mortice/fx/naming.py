@@ -9,10 +9,12 @@ from typing import Any
 
 _ILLEGAL = re.compile(r"\W")
 #: Symbols of sizes, which generated code assigns too.
-_SYMBOL = re.compile(r"[szu]+\d+$")
+_SYMBOL = re.compile(r"[sufz]+\d+$")
 _SUFFIX = re.compile(r"(.*?)_(\d+)$")
 #: Names that generated code uses itself.
-_TAKEN = frozenset((*keyword.kwlist, *dir(builtins), "self", "mortice", "device", "operator"))
+_TAKEN = frozenset(
+    (*keyword.kwlist, *dir(builtins), "self", "mortice", "device", "operator", "math")
+)
 
 
 class Namespace:

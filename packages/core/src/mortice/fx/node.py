@@ -54,6 +54,8 @@ class Node:
         type: an annotation of the result, or None.
     """
 
+    target: Any
+
     __slots__ = (
         "__weakref__", "_args", "_erased", "_inputs", "_kwargs", "_next", "_prev", "graph", "meta", "name", "op",
         "target", "type", "users",
@@ -227,12 +229,13 @@ class Node:
             return False
         if self.target in SIDE_EFFECTS:
             return True
-        schema = getattr(self.target, "_schema", None)
+        overload: Any = self.target
+        schema = getattr(overload, "_schema", None)
         if schema is None:
             return False
         if schema.mutated or not schema.returns:
             return True
-        return impure_random and "nondeterministic_seeded" in self.target.tags
+        return impure_random and "nondeterministic_seeded" in overload.tags
 
     @property
     def stack_trace(self) -> str | None:

@@ -6,7 +6,7 @@ import dis
 import operator
 import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 from mortice._base.errors import TraceError
 from mortice.fx.graph import Graph
@@ -90,7 +90,7 @@ class TracerBase:
         """Unpacking into a known number of names works; loops over a stand-in do not."""
         count = _unpacked()
         if count is not None:
-            return iter([obj[i] for i in range(count)])
+            return iter([operator.getitem(cast("Any", obj), i) for i in range(count)])
         raise TraceError(
             f"the traced program loops over {obj.node.name}, whose length is not known while it is traced"
             f"{_at()}. Loop over a range of known length and index it."

@@ -1,13 +1,41 @@
-"""The user's line: the innermost frame outside mortice's own packages."""
+"""The user's line: the innermost frame outside mortice's own packages.
+
+While a graph is run to be traced again, it is the line of the node at hand (``origin``).
+"""
 
 from __future__ import annotations
 
 import linecache
 import sys
+from _thread import _local
 from types import FrameType
 
 #: Import packages whose frames are never the user's.
 _OURS = ("mortice", "mortice_nn", "mortice_cpu", "mortice_testing")
+
+
+class _Origin(_local):
+    line: str | None = None
+
+
+_ORIGIN = _Origin()
+
+
+class origin:
+    """Within, ``user_line()`` is ``line``, unless that is None."""
+
+    __slots__ = ("_line", "_previous")
+
+    def __init__(self, line: str | None) -> None:
+        self._line = line
+
+    def __enter__(self) -> None:
+        self._previous = _ORIGIN.line
+        if self._line is not None:
+            _ORIGIN.line = self._line
+
+    def __exit__(self, *exc: object) -> None:
+        _ORIGIN.line = self._previous
 
 
 def user_frame(depth: int = 1) -> FrameType | None:
@@ -25,6 +53,8 @@ def user_frame(depth: int = 1) -> FrameType | None:
 
 def user_line() -> str:
     """``file:line, in function: source line`` of the user's frame, or an empty string."""
+    if _ORIGIN.line is not None:
+        return _ORIGIN.line
     frame = user_frame(2)
     return describe(frame) if frame is not None else ""
 

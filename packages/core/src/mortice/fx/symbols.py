@@ -1,13 +1,15 @@
-"""Symbolic sizes in graphs: where each symbol gets its value from, and expressions as code.
+"""Symbolic sizes in graphs: where each symbol gets its value from.
 
-An argument of a node may hold a symbolic integer, an expression over the graph's symbols. A symbol
-is bound by the first placeholder whose ``meta["val"]`` shows it alone: as a size, a stride, the
-storage offset, or as the value itself.
+An argument of a node may hold a symbolic number, an expression over the graph's symbols. A symbol is
+bound by the first node whose ``meta["val"]`` shows it alone: as a size, a stride, the storage
+offset, or as the value itself. Most are inputs; what depends on data comes from the operator that
+found it out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from mortice.fx.node import map_aggregate
@@ -15,6 +17,9 @@ from mortice.fx.node import map_aggregate
 if TYPE_CHECKING:
     from mortice.fx.graph import Graph
     from mortice.fx.node import Node
+
+#: The names that the source of an expression uses beside its symbols and builtins.
+SCOPE = {"math": math}
 
 
 def is_symbolic(value: Any) -> bool:
@@ -36,8 +41,8 @@ def symbols_used(graph: Graph) -> set[str]:
 
 
 def _shown(node: Node) -> Iterator[tuple[Any, str]]:
-    """(value, code that reads it) of what a placeholder's fake value shows."""
-    value = node.meta.get("val")
+    """(value, code that reads it) of what a node's fake value shows."""
+    value: Any = node.meta.get("val")
     if is_symbolic(value):
         yield value, node.name
     elif hasattr(value, "_k"):
@@ -48,37 +53,23 @@ def _shown(node: Node) -> Iterator[tuple[Any, str]]:
         yield value.storage_offset(), f"{node.name}.storage_offset()"
 
 
-def bindings(graph: Graph) -> dict[str, str]:
-    """Symbol -> the code that reads it from a placeholder, such as ``x.shape[0]``, for those in use."""
+def bindings(graph: Graph) -> dict[Node, list[tuple[str, str]]]:
+    """Node -> (symbol, the code that reads it, such as ``x.shape[0]``) for the symbols in use."""
     wanted = symbols_used(graph)
-    found: dict[str, str] = {}
+    found: dict[Node, list[tuple[str, str]]] = {}
     if not wanted:
         return found
     for node in graph.nodes:
-        if node.op != "placeholder":
-            continue
         for value, code in _shown(node):
             name = value.symbol if is_symbolic(value) else None
             if name is not None and name in wanted:
-                found.setdefault(name, code)
+                wanted.discard(name)
+                found.setdefault(node, []).append((name, code))
     return found
 
 
-def bind(graph: Graph, values: Mapping[Node, Any]) -> dict[str, Any]:
-    """Symbol -> its value in a call in which placeholders have ``values``."""
-    code = bindings(graph)
-    if not code:
-        return {}
-    scope = {node.name: value for node, value in values.items()}
-    # The code is made above, of names of placeholders and positions.
-    return {name: eval(text, {}, scope) for name, text in code.items()}  # noqa: S307
-
-
-def evaluate(value: Any, bound: Mapping[str, Any]) -> Any:
-    """A symbolic number with its symbols replaced by their values in this call."""
-    return value.evaluate(bound)
-
-
-def source(value: Any) -> str:
-    """A symbolic number as a Python expression over its symbols."""
-    return value.source()
+def read(pairs: list[tuple[str, str]], node: Node, value: Any) -> dict[str, Any]:
+    """The symbols that a node binds, read from its value."""
+    scope = {node.name: value}
+    # The code is made above, of the node's name and positions.
+    return {name: eval(code, {}, scope) for name, code in pairs}  # noqa: S307

@@ -128,7 +128,16 @@ _CONTAINERS: dict[type, _Container] = {
     ),
 }
 
-_NAMED_TUPLE = _Container(lambda x: (x, type(x)), lambda items, cls: cls._make(items), _field_keys)
+
+def _class_of(value: object) -> Any:
+    return value.__class__
+
+
+def _named_tuple(value: Any) -> tuple[Any, Any]:
+    return value, _class_of(value)
+
+
+_NAMED_TUPLE = _Container(_named_tuple, lambda items, cls: cls._make(items), _field_keys)
 
 
 def _fields_of(value: Any) -> tuple[str, ...]:
@@ -154,11 +163,11 @@ _DATACLASS = _Container(
 )
 
 
-def _container(cls: type) -> _Container | None:
+def _container(cls: Any) -> _Container | None:
     found = _CONTAINERS.get(cls)
     if found is not None:
         return found
-    if issubclass(cls, tuple) and hasattr(cls, "_fields"):
+    if hasattr(cls, "_fields") and issubclass(cls, tuple):
         return _NAMED_TUPLE
     return _DATACLASS if dataclasses.is_dataclass(cls) else None
 
@@ -249,7 +258,7 @@ def _flatten(tree: Any, leaves: list[Any], is_leaf: IsLeaf | None) -> TreeSpec:
     items, context = container.flatten(tree)
     before = len(leaves)
     children = tuple(_flatten(item, leaves, is_leaf) for item in items)
-    return TreeSpec(type(tree), context, children, len(leaves) - before)
+    return TreeSpec(_class_of(tree), context, children, len(leaves) - before)
 
 
 def tree_flatten(tree: Any, is_leaf: IsLeaf | None = None) -> tuple[list[Any], TreeSpec]:
@@ -310,7 +319,11 @@ def tree_map_only(
     types: Any, func: Callable[[Any], Any], tree: Any, is_leaf: IsLeaf | None = None
 ) -> Any:
     """As ``tree_map``, for the leaves that are instances of ``types``; the others stay."""
-    return tree_map(lambda x: func(x) if isinstance(x, types) else x, tree, is_leaf=is_leaf)
+
+    def changed(x: Any) -> Any:
+        return func(x) if isinstance(x, types) else x
+
+    return tree_map(changed, tree, is_leaf=is_leaf)
 
 
 def tree_all(pred: Callable[[Any], bool], tree: Any) -> bool:
