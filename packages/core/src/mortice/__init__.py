@@ -25,10 +25,10 @@ from mortice._ops import view_functions as _view_functions
 from mortice._plugins.modules import install as _install_finder
 from mortice._tensor import convert as _convert
 from mortice._tensor import copying as _copying
+from mortice._tensor import devices as _devices
 from mortice._tensor import host as _host
 from mortice._tensor import indexing as _indexing
 from mortice._tensor import queries as _queries
-from mortice._tensor import runtime as _runtime
 from mortice._tensor import subclass as _subclass
 from mortice._tensor.construct import as_tensor, asarray, from_numpy, tensor
 from mortice._tensor.storage import Storage as UntypedStorage
@@ -87,8 +87,8 @@ _install()
 
 #: Public names whose modules are imported when they are first used.
 _LAZY = {
-    "set_num_threads": "mortice._tensor.runtime",
-    "get_num_threads": "mortice._tensor.runtime",
+    "set_num_threads": "mortice._tensor.devices",
+    "get_num_threads": "mortice._tensor.devices",
     "autocast": "mortice._autograd.autocast",
     "is_autocast_enabled": "mortice._autograd.autocast",
     "get_autocast_dtype": "mortice._autograd.autocast",
@@ -97,6 +97,8 @@ _LAZY = {
     "load": "mortice.serialization",
     "list_backends": "mortice._plugins.report",
     "Generator": "mortice._tensor.generator",
+    "Stream": "mortice._tensor.streams",
+    "Event": "mortice._tensor.streams",
     **dict.fromkeys(
         (
             "FloatTensor",
@@ -127,8 +129,8 @@ _LAZY = {
 }
 _LAZY_MODULES = frozenset(
     (
-        "autograd", "backend", "compiler", "config", "distributed", "errors", "fake", "fft", "fx", "library",
-        "linalg", "multiprocessing", "ops", "overrides", "plugins", "random", "serialization", "special", "utils",
+        "accelerator", "autograd", "backend", "compiler", "config", "distributed", "errors", "fake", "fft", "fx",
+        "library", "linalg", "multiprocessing", "ops", "overrides", "plugins", "random", "serialization", "special", "utils",
     )
 )  # fmt: skip
 
@@ -179,6 +181,20 @@ def set_default_device(device: Any) -> None:
 
 def get_default_device() -> device:
     return _device.current_default()
+
+
+def get_device_module(device: Any = None) -> Any:
+    """``mortice.<device type>`` of a device; of the accelerator, or of the CPU where there is none."""
+    from mortice._tensor.device_module import get
+
+    return get(device)
+
+
+def _register_device_module(device_type: str, module: Any) -> None:
+    """Make ``module`` the module ``mortice.<device type>``."""
+    from mortice._tensor.device_module import register
+
+    register(device_type, module)
 
 
 def is_tensor(obj: Any) -> _bool:

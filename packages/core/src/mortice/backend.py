@@ -11,11 +11,13 @@ from mortice._dispatch.operator import Declarations, declare, get
 from mortice._plugins.groups import HOOK_API_VERSION
 from mortice._tensor import philox
 from mortice._tensor.array import DeviceArray
+from mortice._tensor.device_methods import movable
 from mortice._tensor.generator import Generator
 from mortice._tensor.generator import chosen as generator_for
 from mortice._tensor.make import empty, view_of, wrap
 from mortice._tensor.rows import write_result as write_back
 from mortice._tensor.runtime import DeviceRuntime, Features
+from mortice._tensor.streams import Event, Stream
 from mortice._tensor.tensor import Tensor
 from mortice._types import dtypes
 from mortice._types.promotion import NUMBERS, promote, result_type, with_number
@@ -53,8 +55,10 @@ __all__ = [
     "Declarations",
     "DeviceArray",
     "DeviceRuntime",
+    "Event",
     "Features",
     "Generator",
+    "Stream",
     "Tensor",
     "Unavailable",
     "array",
@@ -64,6 +68,7 @@ __all__ = [
     "empty",
     "generator_for",
     "hookimpl",
+    "movable",
     "named_returns",
     "promote",
     "random_draws",

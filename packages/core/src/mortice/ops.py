@@ -82,7 +82,7 @@ class OpOverload:
     def has_kernel_for_dispatch_key(self, key: str) -> bool:
         """Whether a kernel was registered for exactly this key."""
         K.parse_key(key)
-        return self.operator.registered(key) is not None
+        return self.operator.registered(K.canonical(key)) is not None
 
     def __deepcopy__(self, memo: Any) -> OpOverload:
         return self

@@ -616,11 +616,6 @@ def test_a_device_without_a_method_that_core_needs(site: Any) -> None:
     assert "Half has no method allocate, which core needs of every device" in said
 
 
-def test_modules_of_devices_are_explained(site: Any) -> None:
-    said = site.run("import mortice\ntry: mortice.cuda\nexcept AttributeError as e: print(e)")
-    assert "no attribute 'cuda'. Devices are plug-ins" in said
-
-
 def test_the_warning_about_a_fallback_points_at_the_users_line(site: Any) -> None:
     site.device("good")
     said = site.run(

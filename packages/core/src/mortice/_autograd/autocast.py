@@ -1,7 +1,7 @@
 """Autocast: operators that gain from a lower precision run in it, others keep or get float32.
 
-The lists are PyTorch's for the CPU, by operator; a device's package may bring its own dtype by
-``autocast_dtype`` of its runtime. An operator on no list runs as it is called.
+The lists are PyTorch's for the CPU, by operator; a device says which dtypes it lowers to by
+``Features.autocast_dtypes``. An operator on no list runs as it is called.
 """
 
 from __future__ import annotations
@@ -38,8 +38,6 @@ FULL = frozenset(
 #: Run in the widest dtype among their inputs.
 WIDEST = frozenset(("stack", "cat", "index_copy", "addcdiv", "addcmul", "bilinear", "cross", "dot"))
 
-_DEFAULT = {"cpu": dtypes.bfloat16, "cuda": dtypes.float16}
-
 
 class _State:
     """Autocast of one device type in one thread."""
@@ -55,14 +53,11 @@ def _states() -> dict[str, _State]:
     return THREAD.autocast
 
 
-def default_dtype(device_type: str) -> DType:
-    """What autocast uses on a device if no dtype is given."""
-    found = _DEFAULT.get(device_type)
-    if found is not None:
-        return found
-    from mortice._dispatch.backends import runtime
+def supported(device_type: str) -> tuple[DType, ...]:
+    """Dtypes that autocast may lower to on a device, the default one first."""
+    from mortice._tensor.device_module import autocast_dtypes
 
-    return getattr(runtime(device_type), "autocast_dtype", dtypes.float16)
+    return autocast_dtypes(device_type)
 
 
 def is_autocast_enabled(device_type: str = "cpu") -> bool:
@@ -72,13 +67,14 @@ def is_autocast_enabled(device_type: str = "cpu") -> bool:
 
 def get_autocast_dtype(device_type: str) -> DType:
     state = _states().get(device_type)
-    return default_dtype(device_type) if state is None else state.dtype
+    return supported(device_type)[0] if state is None else state.dtype
 
 
 class autocast:
     """``with autocast("cpu", dtype=mortice.bfloat16):``, also a decorator.
 
-    ``dtype`` must be a 16-bit floating dtype; the default is bfloat16 on the CPU.
+    ``dtype`` is one of those that the device lowers to; on the CPU bfloat16 (the default) and
+    float16.
     """
 
     def __init__(
@@ -93,11 +89,13 @@ class autocast:
                 f"Expected `device_type` of type `str`, got: `{type(device_type).__name__}`"
             )
         self.device = device_type
-        self.dtype = dtype or default_dtype(device_type)
+        known = supported(device_type)
+        self.dtype = dtype or known[0]
         self.enabled = enabled
-        if enabled and self.dtype not in (dtypes.bfloat16, dtypes.float16):
+        if enabled and self.dtype not in known:
             raise InvalidValue(
-                f"autocast on {device_type} takes bfloat16 or float16, not {self.dtype!r}."
+                f"autocast on {device_type} takes {' or '.join(d.name for d in known)}, not "
+                f"{self.dtype!r}."
             )
 
     def __enter__(self) -> Any:

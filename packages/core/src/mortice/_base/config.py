@@ -29,6 +29,7 @@ from .errors import ConfigError
 from .knobs import KNOBS, Knob, check, unknown
 
 # What pyright sees; the values come from the properties of ``_Config``.
+accelerator: str | None
 cache_dir: str | None
 fallback: str
 logs: dict[str, str] | None

@@ -76,6 +76,13 @@ KNOBS: dict[str, Knob] = {
     knob.name: knob
     for knob in (
         Knob(
+            "accelerator",
+            "name",
+            None,
+            "Device type that is meant where none is named: by `mortice.accelerator` and a "
+            "bare device index. Unset: the only one that is here.",
+        ),
+        Knob(
             "cache_dir",
             "path",
             None,
@@ -245,6 +252,15 @@ def _path(knob: Knob, value: Any) -> str | None:
     return os.path.abspath(os.path.expanduser(path))
 
 
+def _name(knob: Knob, value: Any) -> str | None:
+    if value is None:
+        return None
+    text = _text(value)
+    if not text.isidentifier():
+        raise ValueError("expected one name")
+    return text
+
+
 def _names(knob: Knob, value: Any) -> tuple[str, ...] | None:
     if value is None and knob.default is None:
         return None
@@ -303,6 +319,7 @@ _CHECKS: dict[str, Callable[[Knob, Any], Any]] = {
     "flag": _flag,
     "int": _int,
     "logs": _logs,
+    "name": _name,
     "names": _names,
     "pairs": _pairs,
     "path": _path,

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
 from mortice._base.errors import DeviceError, NoKernel, PluginError, PluginNotFound
 from mortice._dispatch import keys as K
-from mortice._dispatch.operator import Kernel, Operator, declare, is_composite, mark_composite
+from mortice._dispatch.operator import (
+    Kernel,
+    Operator,
+    clear_tables,
+    declare,
+    is_composite,
+    mark_composite,
+)
 
 _RUNTIMES: dict[str, Any] = {}
 _FAMILIES: dict[tuple[str, str], dict[str, Kernel]] = {}
@@ -20,6 +28,8 @@ host_kernel: Callable[[str], Kernel | None] = lambda name: None  # noqa: E731
 #: Kernels of core that serve every device: allocation, copies between devices, fills.
 any_device_kernel: Callable[[str], Kernel | None] = lambda name: None  # noqa: E731
 adapt_runtime: Callable[[Any, Operator, str], Kernel | None] = lambda *_: None  # noqa: E731
+started: Callable[[str], None] = lambda name: None  # noqa: E731
+after_fork: Callable[[], None] = lambda: None  # noqa: E731
 #: Wraps a mutating operator's kernel so that writes are counted.
 counting: Callable[[Operator, Kernel], Kernel] = lambda op, kernel: kernel  # noqa: E731
 
@@ -40,20 +50,81 @@ def runtime(device_type: str) -> Any:
     """
     found = _RUNTIMES.get(device_type)
     if found is None:
-        from mortice._plugins import load_operator_parts, make
+        found = _RUNTIMES.setdefault(device_type, _started(device_type))
+    return found
 
-        made = make("mortice.devices", device_type)
-        if not hasattr(made, "kernel_package") and not hasattr(made, "features"):
+
+def _started(device_type: str) -> Any:
+    from mortice._plugins import load_operator_parts, make
+
+    lost = _LOST.get(device_type)
+    if lost is not None:
+        return _started_again(device_type, lost)
+    made = make("mortice.devices", device_type)
+    if not hasattr(made, "kernel_package"):
+        if not hasattr(made, "features"):
             cls = type(made)
             raise DeviceError(
                 f"device type {device_type!r} is provided by {cls.__module__}.{cls.__qualname__}, "
                 "which is no device. Derive it from mortice.backend.DeviceRuntime."
             )
-        found = _RUNTIMES.setdefault(device_type, made)
-        # Parts of operator libraries that are for this device. One that cannot be loaded is known
-        # by its state, and does not keep the device from being used.
-        load_operator_parts("", device_type, declare)
-    return found
+        made.device_type = device_type
+        _watch_forks()
+        started(device_type)
+    # Parts of operator libraries that are for this device. One that cannot be loaded is known
+    # by its state, and does not keep the device from being used.
+    load_operator_parts("", device_type, declare)
+    return made
+
+
+def is_loaded(device_type: str) -> bool:
+    """Whether a device type's runtime has been made in this process."""
+    return device_type in _RUNTIMES
+
+
+# -- fork ----------------------------------------------------------------------------------------
+
+#: In a forked child, the parent's runtimes that did not survive.
+_LOST: dict[str, Any] = {}
+_watched = False
+
+
+def _watch_forks() -> None:
+    global _watched
+    if not _watched and hasattr(os, "register_at_fork"):
+        _watched = True
+        os.register_at_fork(after_in_child=lambda: after_fork())
+
+
+def leave_parent() -> None:
+    """In a forked child: let go of the runtimes whose ``Features.fork`` is not "keep"."""
+    for device_type, found in list(_RUNTIMES.items()):
+        if hasattr(found, "features") and found.features.fork != "keep":
+            found.forked = True
+            _LOST[device_type] = _RUNTIMES.pop(device_type)
+    if _LOST:
+        clear_tables()
+
+
+def _started_again(device_type: str, lost: Any) -> Any:
+    if lost.features.fork != "restart":
+        raise DeviceError(
+            f"device {device_type!r} was in use when this process was forked, and cannot be used "
+            "in the child. Start the process with mortice.multiprocessing.get_context('spawn'), "
+            "or fork before the device is first used."
+        )
+    made = type(lost)()
+    made.device_type = device_type
+    return made
+
+
+def is_lost(device_type: str) -> bool:
+    """Whether this is a forked child that cannot use a device its parent used."""
+    lost = _LOST.get(device_type)
+    return lost is not None and lost.features.fork != "restart"
+
+
+# -- kernels of packages ---------------------------------------------------------------------------
 
 
 def device_kernel(op: Operator, device_type: str) -> Kernel | None:

@@ -75,6 +75,10 @@ _KEY_NAMES = {
 }
 
 
+#: Spellings of PyTorch that stand for a device by another name: "PrivateUse1" -> "npu".
+ALIASED_DEVICES: dict[str, str] = {}
+
+
 def device_bit(device_type: str) -> int:
     """The bit of a device type; reserved now if this is its first mention."""
     bit = _DEVICE_BITS.get(device_type)
@@ -108,6 +112,14 @@ def device_key_name(device_type: str) -> str:
     )
 
 
+def canonical(key: str) -> str:
+    """A dispatch key under the name that tables know: "AutogradPrivateUse1" -> "AutogradNPU"."""
+    for alias, device_type in ALIASED_DEVICES.items():
+        if key.endswith(alias):
+            return key[: -len(alias)] + device_key_name(device_type)
+    return key
+
+
 def parse_key(name: str) -> tuple[str, str | None]:
     """Split a dispatch key's name into (functionality or alias or "", device type or None).
 
@@ -123,6 +135,8 @@ def parse_key(name: str) -> tuple[str, str | None]:
 
 
 def _device_named(key: str) -> str:
+    if key in ALIASED_DEVICES:
+        return ALIASED_DEVICES[key]
     for device_type in _DEVICES:
         if device_key_name(device_type) == key:
             return device_type

@@ -344,7 +344,7 @@ def get_kernel(op: Any, dispatch_key: Any) -> Any:
         K.parse_key(dispatch_key)
     except RegistrationError as error:
         raise InvalidValue(f"Invalid dispatch key: {dispatch_key!r}. {error}") from None
-    kernel = operator.registered(dispatch_key)
+    kernel = operator.registered(K.canonical(dispatch_key))
     if kernel is None:
         raise RegistrationError(f"no kernel for {dispatch_key} for {operator.qualified}")
 

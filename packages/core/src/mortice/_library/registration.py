@@ -182,7 +182,7 @@ class Library:
             raise ArgumentError(
                 f"Input function is required to be a callable but found type {type(fn).__name__}"
             )
-        key = dispatch_key or self.dispatch_key or "CompositeImplicitAutograd"
+        key = K.canonical(dispatch_key or self.dispatch_key or "CompositeImplicitAutograd")
         functionality, device = K.parse_key(key)
         if self.dispatch_key and dispatch_key and dispatch_key != self.dispatch_key:
             raise RegistrationError(
@@ -259,7 +259,7 @@ class Library:
                 f"Fallback can only be registered using library fragment on the global namespace "
                 f'"_" but it is {self.ns}'
             )
-        key = dispatch_key or self.dispatch_key
+        key = K.canonical(dispatch_key or self.dispatch_key)
         if not key:
             raise ArgumentError("fallback(): a dispatch key is required, such as 'CPU'.")
         K.parse_key(key)

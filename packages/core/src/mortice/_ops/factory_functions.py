@@ -11,7 +11,7 @@ from mortice._dispatch.keys import CPU
 from mortice._dispatch.operator import get, table
 from mortice._dispatch.plan import call_by_plan
 from mortice._dispatch.state import GLOBAL
-from mortice._types.device import default_stack as default_devices
+from mortice._types.device import default_devices
 from mortice._types.dtypes import DType
 from mortice._types.promotion import NUMBERS
 

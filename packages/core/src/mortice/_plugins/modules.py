@@ -9,7 +9,7 @@ copy. What core or a parent package itself has always wins over an entry.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
@@ -134,6 +134,8 @@ def _spec_of_entry(fullname: str) -> ModuleSpec | None:
         if chosen is None:
             raise _import_error(fullname, resolution.error_for(found[0], statuses[found[0]]))
         return _new_spec(fullname, EntryLoader(name))
+    if "." not in name and device_module_exists(name):
+        return _new_spec(fullname, DeviceModuleLoader(name))
     if _is_parent(name):
         return _new_spec(fullname, NamespaceLoader())
     hint = not_installed_hint("module", name)
@@ -153,6 +155,24 @@ class EntryLoader:
 
     def exec_module(self, module: ModuleType) -> None:
         sys.modules[module.__name__] = _load(self.name)
+
+
+#: ``mortice.<device type>``, made by core where no entry brings a module. Set by ``_tensor.devices``.
+device_module_exists: Callable[[str], bool] = lambda name: False  # noqa: E731
+make_device_module: Callable[[str], Any] = lambda name: None  # noqa: E731
+
+
+class DeviceModuleLoader:
+    """Makes ``mortice.<device type>``."""
+
+    def __init__(self, device_type: str) -> None:
+        self.device_type = device_type
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return make_device_module(self.device_type)
+
+    def exec_module(self, module: ModuleType) -> None:
+        pass
 
 
 def _load(name: str) -> ModuleType:
@@ -217,21 +237,12 @@ def get(name: str) -> ModuleType:
     raise UnknownName(f"module {parent!r} has no attribute {child!r}.{hint}", name=child)
 
 
-#: Modules that PyTorch has for the devices it knows: asked for by nearly every program.
-_DEVICE_MODULES = frozenset(("accelerator", "backends", "cuda", "hip", "mps", "mtia", "xpu"))
-
-
 def _nearest(parent: str, child: str) -> str:
     from mortice._base.errors import nearest
 
     from . import catalog
     from .groups import KINDS
 
-    if parent == ROOT and child in _DEVICE_MODULES:
-        return (
-            " Devices are plug-ins, and none brings this module. mortice.list_backends('device') "
-            "returns those installed."
-        )
     names = [entry.name for entry in catalog.entries(KINDS["module"])]
     module = sys.modules.get(parent)
     public = [one for one in dir(module) if not one.startswith("_")] if module else []

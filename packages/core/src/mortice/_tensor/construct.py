@@ -145,7 +145,7 @@ def _from_sequence(data: Any, dtype: DType | None) -> Tensor:
 
 def _unwrapped(data: Any) -> Any:
     if hasattr(data, "_k"):
-        from mortice._tensor.runtime import to_host
+        from mortice._tensor.transfer import to_host
 
         return to_host(data.detach())
     if isinstance(data, (list, tuple)):

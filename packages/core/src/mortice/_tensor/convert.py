@@ -11,7 +11,7 @@ from mortice._dispatch import keys as K
 from mortice._dispatch.operator import get
 from mortice._tensor.tensor import Tensor
 from mortice._types import dtypes, layout
-from mortice._types.device import CPU, Device
+from mortice._types.device import BUILT_IN, CPU, Device, indexed
 from mortice._types.dtypes import DType
 
 
@@ -25,7 +25,7 @@ def numpy(self: Tensor, *, force: bool = False) -> np.ndarray[Any, Any]:
         )
     if type(self._a) is not np.ndarray:
         if self.device is CPU:
-            from mortice._tensor.runtime import to_host
+            from mortice._tensor.transfer import to_host
 
             to_host(self)  # says that there is no data
         raise DeviceError(
@@ -59,7 +59,7 @@ def array_wrap(self: Tensor, array: Any, context: Any = None, return_scalar: boo
 
 def tolist(self: Tensor) -> Any:
     """Nested lists of Python numbers; a number for a 0-d tensor."""
-    from mortice._tensor.runtime import to_host
+    from mortice._tensor.transfer import to_host
 
     a = to_host(self)
     if a.dtype.kind in "biufc":
@@ -92,7 +92,7 @@ def to(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
 
 def _is_on(t: Tensor, device: Device) -> bool:
     have = t.device
-    return have.type == device.type and (device.index is None or (have.index or 0) == device.index)
+    return have.type == device.type and (have is indexed(device) or device.type in BUILT_IN)
 
 
 def _to_arguments(args: Any, kwargs: dict[str, Any]) -> tuple[Any, Any, bool, Any]:

@@ -77,7 +77,7 @@ class _HostCopy:
         self.tensor = tensor
 
     def __reduce__(self) -> Any:
-        from mortice._tensor.runtime import to_host
+        from mortice._tensor.transfer import to_host
 
         return _from_bytes, (np.ascontiguousarray(to_host(self.tensor.detach())), self.tensor._t)
 
@@ -99,8 +99,9 @@ def storage_bytes(storage: Storage) -> np.ndarray[Any, Any]:
         return storage.bytes()
     data = np.empty(storage.nbytes(), np.uint8)
     buffer = storage.root
-    buffer.runtime.synchronize(buffer.index)
-    buffer.runtime.copy_out(buffer.value, 0, memoryview(data))  # pyright: ignore[reportArgumentType]
+    runtime = buffer.reachable()
+    runtime.synchronize(buffer.index)
+    runtime.copy_out(buffer.value, 0, memoryview(data))  # pyright: ignore[reportArgumentType]
     return data
 
 

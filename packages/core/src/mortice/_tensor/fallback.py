@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator as Yields
+from contextlib import contextmanager
 from typing import Any
 
 from mortice._base.errors import NoKernel
 from mortice._dispatch.operator import Kernel, Operator
-from mortice._types.device import CPU, Device
+from mortice._tensor.generator import Generator, chosen
+from mortice._types.device import CPU, Device, indexed
 
 _WARNED: set[tuple[str, str]] = set()
 
@@ -15,12 +18,13 @@ def through_cpu(op: Operator, device: str) -> Kernel:
     """A kernel that copies to the host, runs there, and copies the results back."""
     schema = op.schema
     device_position = schema.by_name.get("device")
+    generator_position = schema.by_name.get("generator")
     # Which argument each result is, where it is one that was written to.
     written = {schema.arguments[i].type.alias: i for i in schema.mutated}
     same = [written.get(r.type.alias) if r.type.alias else None for r in schema.returns]
 
     def on_cpu(*args: Any) -> Any:
-        _policy(op, device)
+        check_policy(op, device)
         where: list[Any] = []
 
         def down(x: Any) -> Any:
@@ -33,7 +37,11 @@ def through_cpu(op: Operator, device: str) -> Kernel:
             where.append(Device(args[device_position]))  # a factory: nothing else says where
             args = (*args[:device_position], CPU, *args[device_position + 1 :])
         host = [_each(down, x) for x in args]
-        result = op(*host)
+        if generator_position is None:
+            result = op(*host)
+        else:
+            with _drawing(args[generator_position], where[0]) as host[generator_position]:
+                result = op(*host)
         for i in schema.mutated:
             _write_back(args[i], host[i])
 
@@ -49,6 +57,14 @@ def through_cpu(op: Operator, device: str) -> Kernel:
         return type(result)(*made) if hasattr(result, "_fields") else tuple(made)
 
     return on_cpu
+
+
+@contextmanager
+def _drawing(given: Any, device: Device) -> Yields[Generator, None, None]:
+    """A generator on the host that draws what the device's would have drawn, and moves it on."""
+    its = chosen(given, indexed(device))
+    with its.lent() as stand_in:
+        yield stand_in
 
 
 def _each(function: Any, x: Any) -> Any:
@@ -68,7 +84,8 @@ def _write_back(target: Any, host: Any) -> None:
         target.copy_(host)
 
 
-def _policy(op: Operator, device: str) -> None:
+def check_policy(op: Operator, device: str) -> None:
+    """Warn or raise NoKernel, as ``config.fallback`` says, where work is about to leave a device."""
     from mortice._base import config
 
     policy = config.fallback

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Generator as Yields
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 from mortice._base.errors import DeviceError, InvalidState
-from mortice._types.device import CPU, Device
+from mortice._types.device import CPU, Device, indexed
 
 #: The seed of a Generator that was given none (PyTorch's choice too).
 DEFAULT_SEED = 67280421310721
@@ -25,7 +27,7 @@ class Generator:
     __slots__ = ("__weakref__", "_device", "_lock", "_offset", "_seed")
 
     def __init__(self, device: Any = "cpu") -> None:
-        self._device = Device(device)
+        self._device = indexed(Device(device))
         self._seed = DEFAULT_SEED
         self._offset = 0
         self._lock = threading.Lock()
@@ -89,6 +91,14 @@ class Generator:
         copy._seed, copy._offset = self._seed, self._offset
         return copy
 
+    @contextmanager
+    def lent(self) -> Yields[Generator, None, None]:
+        """A generator on the CPU that draws in this one's stead; what it drew counts here."""
+        stand_in = Generator(CPU)
+        stand_in._seed, stand_in._offset = self._seed, self._offset
+        yield stand_in
+        self._seed, self._offset = stand_in._seed, stand_in._offset
+
     def __reduce__(self) -> Any:
         return _rebuild, (str(self._device), self._seed, self._offset)
 
@@ -131,6 +141,7 @@ _defaults = _Defaults()
 
 def default(device: Device = CPU) -> Generator:
     """The generator of a device, made at first use; seeded as the others are."""
+    device = indexed(device)
     found = _defaults.by_device.get(device)
     if found is None:
         with _defaults.lock:

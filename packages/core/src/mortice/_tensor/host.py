@@ -367,7 +367,7 @@ def copy_(self: Any, src: Any, non_blocking: bool) -> Any:
             source = source.copy()
         host_copy(self._a, source)
         return self
-    from mortice._tensor.runtime import copy_between
+    from mortice._tensor.transfer import copy_between
 
     copy_between(self, src)
     return self

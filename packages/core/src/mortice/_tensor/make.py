@@ -195,6 +195,6 @@ def empty(
         return from_storage(host_storage(data), dtype, shape, strides)
     if device.type == "meta":
         return meta(shape, dtype, strides)
-    from mortice._tensor.runtime import allocate
+    from mortice._tensor.memory import allocate
 
     return allocate(shape, dtype, device, strides)

@@ -209,7 +209,7 @@ def _contents(a: np.ndarray[Any, Any], indent: int) -> str:
 
 def _readable(t: Any) -> np.ndarray[Any, Any]:
     """The elements in a dtype that numpy formats itself."""
-    from mortice._tensor.runtime import to_host
+    from mortice._tensor.transfer import to_host
 
     a = to_host(t)
     if t._t.name == "complex32":

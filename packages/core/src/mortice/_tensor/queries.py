@@ -173,14 +173,23 @@ def storage(self: Tensor) -> Any:
     return TypedStorage(self.untyped_storage(), self._t)
 
 
-def cuda(self: Tensor, device: Any = None, non_blocking: bool = False) -> Tensor:
-    """On a CUDA device; needs a package that provides device ``cuda``."""
-    target = "cuda" if device is None else device
-    return self.to(f"cuda:{target}" if isinstance(target, int) else target)
+def cuda(
+    self: Tensor, device: Any = None, non_blocking: bool = False, memory_format: Any = None
+) -> Tensor:
+    """On a CUDA device, the current one by default; needs a package that provides ``cuda``."""
+    from mortice._tensor.devices import located
+
+    return self.to(located(device, "cuda"), memory_format=memory_format)
 
 
 def record_stream(self: Tensor, stream: Any) -> None:
-    """Nothing to record: host memory is freed in order."""
+    """Give the memory back only when ``stream``, another than made it, is done with it.
+
+    Nothing on the CPU, where work is done when an operator returns.
+    """
+    users = getattr(getattr(self._a, "buffer", None), "users", None)
+    if users is not None:
+        users.append(stream)
 
 
 def to_dense(

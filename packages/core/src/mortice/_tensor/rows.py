@@ -206,7 +206,7 @@ def copy_into(target: Any, source: Any) -> None:
         if source._a is not target._a:
             host_copy(target._a, source._a)
     else:
-        from mortice._tensor.runtime import copy_between
+        from mortice._tensor.transfer import copy_between
 
         copy_between(target, source)
 

@@ -67,6 +67,9 @@ class TypedStorage:
         made: Any = self._untyped_storage
         return TypedStorage(made.clone(), self.dtype)
 
+    def to(self, *, device: Any, non_blocking: bool = False) -> TypedStorage:
+        return TypedStorage(self._untyped_storage.to(device=device), self.dtype)
+
     def cpu(self) -> TypedStorage:
         return TypedStorage(self._untyped_storage.cpu(), self.dtype)
 

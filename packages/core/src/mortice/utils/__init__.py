@@ -1,4 +1,6 @@
-"""Helpers for people who extend mortice: dispatch modes, DLPack, pytrees; packages add more."""
+"""Helpers for people who extend mortice: dispatch modes, DLPack, pytrees, names of devices;
+packages add more.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +10,10 @@ from typing import Any
 def __getattr__(name: str) -> Any:
     from importlib import import_module
 
-    if name in ("dispatch", "dlpack", "pytree"):
+    if name in ("backend_registration", "dispatch", "dlpack", "pytree"):
         return import_module(f"mortice.utils.{name}")
+    if name in ("rename_privateuse1_backend", "generate_methods_for_privateuse1_backend"):
+        return getattr(import_module("mortice.utils.backend_registration"), name)
     from mortice._plugins.modules import get
 
     return get(f"utils.{name}")

@@ -7,11 +7,13 @@ from typing import Any, TypeVar
 
 import mortice
 from mortice import Tensor
+from mortice.backend import movable
 from mortice.errors import ArgumentError, DTypeError
 
 Self = TypeVar("Self", bound="ModuleConvert")
 
 
+@movable
 class ModuleConvert:
     """The part of Module that converts; see ``modules.module``."""
 
@@ -95,8 +97,7 @@ class ModuleConvert:
 
     def cuda(self: Self, device: Any = None) -> Self:
         """Move to a CUDA device (an index or a device; the current one by default)."""
-        target = "cuda" if device is None else device
-        target = f"cuda:{target}" if isinstance(target, int) else target
+        target = mortice.device("cuda", device) if isinstance(device, int) else device or "cuda"
         return self._apply(lambda t: t.to(target))
 
     def share_memory(self: Self) -> Self:
