@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 # Name -> what it logs. A part of mortice that begins to log adds its row.
 LOGGERS: dict[str, str] = {
     "plugins": "directories scanned, plug-ins loaded or refused, probes",
+    "fusion": "which operators a compile backend puts into one kernel, which not, and why",
 }
 
 _ready = False

@@ -1,0 +1,1 @@
+"""From fused kernels to loop IR and machine code."""

@@ -1,0 +1,1 @@
+"""What a graph becomes: values over index expressions."""

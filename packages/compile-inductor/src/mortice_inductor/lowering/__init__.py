@@ -1,0 +1,1 @@
+"""From operators to values, by tables."""

@@ -1,0 +1,342 @@
+"""From a graph of operators to values: arguments are bound by schema, tables do the rest."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import mortice
+from mortice_llvm.dtypes import DTYPES
+
+from ..ir.values import Call, Shape, Trace, Value
+from .registry import LOWERINGS, Fallback, loop_name
+
+Log = Callable[[str], None]
+
+
+class TensorSpec(NamedTuple):
+    """A tensor placeholder as it is given: sizes, strides (in elements) and dtype."""
+
+    shape: Shape
+    strides: Shape
+    dtype: str
+
+
+class NumberSpec(NamedTuple):
+    """A number placeholder: ``f64`` or ``i64``, and which word of the table it is."""
+
+    dtype: str
+    slot: int
+
+
+class GeneratorSpec(NamedTuple):
+    """A generator placeholder: seed and offset are words ``slot`` and ``slot + 1``."""
+
+    slot: int
+
+
+class OtherSpec(NamedTuple):
+    """Anything else: the same object in every call."""
+
+    value: Any
+
+
+Spec = TensorSpec | NumberSpec | GeneratorSpec | OtherSpec
+
+
+class Random(NamedTuple):
+    """Seed and offset of a random operator, as numbers of the table."""
+
+    seed: Value
+    offset: Value
+
+
+class Check(NamedTuple):
+    """What eager would refuse: ``value`` (bool, shape ()) must be false; ``node`` says where."""
+
+    value: Value
+    node: str
+
+
+class Lowered(NamedTuple):
+    """Values for what a graph returns and writes.
+
+    ``outputs``: Values, ``("input", k)`` for a placeholder returned as it is, or plain objects.
+    ``writes``: (placeholder, value) of in-place results. ``constants``: tensors that the graph
+    holds. ``draws``: one per random operator that uses the default generator.
+    """
+
+    trace: Trace
+    specs: tuple[Spec, ...]
+    outputs: tuple[Any, ...]
+    writes: tuple[tuple[int, Value], ...]
+    constants: tuple[Any, ...]
+    draws: int
+    checks: tuple[Check, ...]
+
+
+def specs_of(inputs: Sequence[Any], first_slot: int = 0) -> tuple[Spec, ...]:
+    """What is known of each input before the graph runs."""
+    out: list[Spec] = []
+    slot = first_slot
+    for x in inputs:
+        if isinstance(x, mortice.Tensor):
+            strides = tuple(int(s) for s in x.stride())
+            out.append(TensorSpec(tuple(int(n) for n in x.shape), strides, loop_name(x.dtype)))
+        elif isinstance(x, mortice.Generator):
+            out.append(GeneratorSpec(slot))
+            slot += 2
+        elif isinstance(x, bool):
+            out.append(OtherSpec(x))
+        elif isinstance(x, (int, float)):
+            out.append(NumberSpec("i64" if isinstance(x, int) else "f64", slot))
+            slot += 1
+        else:
+            out.append(OtherSpec(x))
+    return tuple(out)
+
+
+class Lowering:
+    """Lowers one graph; ``table`` are the lowerings in force, ``log`` hears of fallbacks."""
+
+    def __init__(
+        self, gm: Any, specs: tuple[Spec, ...], table: Mapping[str, Callable[..., Any]],
+        fallbacks: frozenset[str], log: Log, numbers: Callable[[Any], Any],
+    ) -> None:  # fmt: skip
+        self.gm = gm
+        self.specs = specs
+        self.table = table
+        self.fallbacks = fallbacks
+        self.log = log
+        self.numbers = numbers
+        self.trace = Trace()
+        self.env: dict[Any, Any] = {}
+        self.writes: dict[int, Value] = {}
+        self.constants: list[Any] = []
+        self.draws = 0
+        self.checks: list[Check] = []
+        self.placeholders: dict[Any, int] = {}
+        self.draw_slots: list[Value] = []
+
+    def run(self) -> Lowered:
+        """Lowers every node."""
+        outputs: tuple[Any, ...] = ()
+        for node in self.gm.graph.nodes:
+            self.trace.where = node.name
+            if node.op == "output":
+                outputs = self._outputs(node.args[0])
+            else:
+                self.env[node] = _STEPS[node.op](self, node)
+        return Lowered(
+            self.trace, self.specs, outputs, tuple(self.writes.items()), tuple(self.constants),
+            self.draws, tuple(self.checks),
+        )  # fmt: skip
+
+    # -- kinds of nodes --------------------------------------------------------------------------
+
+    def _placeholder(self, node: Any) -> Any:
+        k = len(self.placeholders)
+        self.placeholders[node] = k
+        spec = self.specs[k]
+        t = self.trace
+        if isinstance(spec, TensorSpec):
+            return t.make("input", (), spec.shape, spec.dtype, k)
+        if isinstance(spec, NumberSpec):
+            return t.make("number", (), (), spec.dtype, (spec.slot, spec.dtype))
+        if isinstance(spec, GeneratorSpec):
+            return Random(*(t.make("number", (), (), "i64", (spec.slot + n, "i64"))
+                            for n in range(2)))  # fmt: skip
+        return spec.value
+
+    def _get_attr(self, node: Any) -> Any:
+        found: Any = self.gm
+        for part in node.target.split("."):
+            found = getattr(found, part)
+        if not isinstance(found, mortice.Tensor):
+            return found
+        k = len(self.specs) + len(self.constants)
+        self.constants.append(found)
+        return self.trace.make("input", (), tuple(found.shape), loop_name(found.dtype), k)
+
+    def _call(self, node: Any) -> Any:
+        if node.target is operator.getitem:
+            return self.env[node.args[0]][node.args[1]]
+        name = str(node.target)
+        args, kwargs = self._values(node.args), self._values(node.kwargs)
+        if name == "aten.copy_.default":
+            return self._write(node.args[0], args)
+        schema = getattr(node.target, "_schema", None)
+        if schema is None:
+            raise mortice.errors.CompileError(
+                f"node {node.name} calls {node.target!r}, which is no operator overload. Graphs for "
+                "inductor hold operators of mortice.ops alone."
+            )
+        if schema.mutated:
+            raise mortice.errors.CompileError(
+                f"node {node.name} calls {name}, which writes to its argument. Graphs for inductor "
+                "are functional, apart from copy_ to a placeholder at their end."
+            )
+        bound = bind(schema, args, kwargs)
+        key = name.removeprefix("aten.")
+        lowering = None if key in self.fallbacks else self.table.get(key)
+        if lowering is not None:
+            try:
+                return lowering(self if getattr(lowering, "wants_graph", False) else self.trace,
+                                *bound)  # fmt: skip
+            except Fallback as reason:
+                self.log(f"{node.name}: {name} is left to the dispatcher: {reason}")
+        else:
+            self.log(f"{node.name}: {name} is left to the dispatcher: no lowering")
+        return self.foreign(node, args, kwargs)
+
+    def _write(self, target: Any, args: Any) -> Value:
+        k = self.placeholders.get(target)
+        spec = self.specs[k] if k is not None else None
+        if k is None or not isinstance(spec, TensorSpec):
+            raise mortice.errors.CompileError(
+                f"copy_ writes to {target}, which is no tensor placeholder of the graph."
+            )
+        t = self.trace
+        value = t.expand(t.cast(args[1], spec.dtype), spec.shape)
+        self.writes[k] = value
+        return value
+
+    def _outputs(self, given: Any) -> tuple[Any, ...]:
+        if not isinstance(given, (tuple, list)):
+            given = (given,)
+        return tuple(
+            ("input", self.placeholders[x]) if x in self.placeholders else self._values(x)
+            if _is_node(x) else self.numbers(x)
+            for x in given
+        )  # fmt: skip
+
+    def _values(self, given: Any) -> Any:
+        """Arguments with nodes replaced by what they stand for, and symbols by numbers."""
+        if isinstance(given, (list, tuple)):
+            return [self._values(x) for x in given]
+        if isinstance(given, dict):
+            return {k: self._values(x) for k, x in given.items()}
+        if _is_node(given):
+            return self.env[given]
+        return self.numbers(given)
+
+    # -- foreign code ----------------------------------------------------------------------------
+
+    def foreign(self, node: Any, args: Any, kwargs: Any) -> Any:
+        """The operator run by the dispatcher; its results are values in memory."""
+        tensors: list[Value] = []
+
+        def template(x: Any) -> Any:
+            if isinstance(x, Value):
+                if x.op == "number":
+                    return ("number", *x.attr)
+                tensors.append(x)
+                return ("%", len(tensors) - 1)
+            if isinstance(x, Random):
+                return ("generator", x.seed.attr[0])
+            if isinstance(x, (list, tuple)):
+                return [template(y) for y in x]
+            return x
+
+        given = tuple(template(x) for x in args)
+        named = tuple((k, template(x)) for k, x in kwargs.items())
+        results, single = self.results_of(node, args, kwargs)
+        call = Call(str(node.target), given, named, results, single, self.trace.calls)
+        self.trace.calls += 1
+        made = self.trace.make("call", tensors, (), "f32", HashableCall(call))
+        outs = [
+            self.trace.make("result", (made,), shape, dtype, k)
+            for k, (shape, dtype, _) in enumerate(results)
+        ]
+        return outs[0] if single else outs
+
+    def results_of(self, node: Any, args: Any, kwargs: Any) -> tuple[Any, bool]:
+        """(shape, dtype, strides) per output, from the node or by running on meta tensors."""
+        val = node.meta.get("val") if hasattr(node, "meta") else None
+        if val is None or not _is_concrete(val):
+            val = self._by_meta(node, args, kwargs)
+        single = isinstance(val, mortice.Tensor)
+        if not single and not isinstance(val, (list, tuple)):
+            raise mortice.errors.CompileError(
+                f"node {node.name}: {node.target} gives {val!r}, which is no tensor; inductor's "
+                "graphs compute tensors alone."
+            )
+        outs = [val] if single else list(val)
+        return tuple(
+            (tuple(map(int, v.shape)), loop_name(v.dtype), tuple(map(int, v.stride())))
+            for v in outs
+        ), single  # fmt: skip
+
+    def _by_meta(self, node: Any, args: Any, kwargs: Any) -> Any:
+        def meta(x: Any) -> Any:
+            if isinstance(x, Value):
+                if x.op == "number":
+                    return 1 if x.dtype == "i64" else 1.0
+                return mortice.empty(x.shape, dtype=mortice_dtype(x.dtype), device="meta")
+            if isinstance(x, Random):
+                return None
+            if isinstance(x, (list, tuple)):
+                return [meta(y) for y in x]
+            return x
+
+        return node.target(*[meta(a) for a in args], **{k: meta(v) for k, v in kwargs.items()})
+
+
+_STEPS: dict[str, Callable[[Lowering, Any], Any]] = {
+    "placeholder": Lowering._placeholder,
+    "get_attr": Lowering._get_attr,
+    "call_function": Lowering._call,
+}
+
+
+class HashableCall(NamedTuple):
+    """A call as an attribute: equal only to itself, since its number is its own."""
+
+    call: Call
+
+    def __hash__(self) -> int:
+        return self.call.order
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+
+def bind(schema: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+    """Every argument of the schema, in its order; defaults filled in."""
+    out = list(args)
+    for a in schema.arguments[len(out) :]:
+        if a.name in kwargs:
+            out.append(kwargs[a.name])
+        elif a.has_default:
+            out.append(a.default)
+        else:
+            raise mortice.errors.CompileError(f"{schema.qualified}: argument {a.name} is missing")
+    return out
+
+
+def mortice_dtype(name: str) -> Any:
+    """The mortice dtype that the loop IR calls ``name``."""
+    return getattr(mortice, _LONG.get(name, name))
+
+
+_LONG = {
+    "f64": "float64", "f32": "float32", "f16": "float16", "bf16": "bfloat16", "i64": "int64",
+    "i32": "int32", "i16": "int16", "i8": "int8", "u64": "uint64", "u32": "uint32",
+    "u16": "uint16", "u8": "uint8",
+}  # fmt: skip
+
+
+def _is_node(x: Any) -> bool:
+    return hasattr(x, "graph") and hasattr(x, "op") and hasattr(x, "target")
+
+
+def _is_concrete(val: Any) -> bool:
+    if isinstance(val, (list, tuple)):
+        return all(_is_concrete(v) for v in val)
+    return isinstance(val, mortice.Tensor) and all(
+        type(n) is int for n in (*val.shape, *val.stride())
+    )
+
+
+__all__ = ["DTYPES", "LOWERINGS", "Lowered", "Lowering", "Spec", "TensorSpec", "specs_of"]

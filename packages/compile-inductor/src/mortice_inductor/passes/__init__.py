@@ -1,0 +1,1 @@
+"""Passes over values: simplify, fuse, schedule, plan memory."""

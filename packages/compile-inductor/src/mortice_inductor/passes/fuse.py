@@ -1,0 +1,347 @@
+"""Fusion: which values get memory, and which operations share a kernel.
+
+First, ``materialised`` says which values must lie in memory, or had better: outputs, operands of
+foreign code, tables that are looked up, and what is dear to compute and used more than once. Each
+of these, and each reduction, is a sink. Then, in order, every sink joins the latest kernel in
+which it can be computed: one over the same elements, whose reductions it uses only in their own
+row, and without a way from that kernel to the sink through another. What is neither is computed
+where it is used.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+
+
+from ..ir import index as ix
+from ..ir.cells import Buffer, Evaluator, Misfit
+from ..ir.index import Expr
+from ..ir.values import SCALARS, Shape, Value, identity, walk
+
+Log = Callable[[str], None]
+
+#: Relative costs of scalar operations; those not named count 1. A load counts 1 as well, so that
+#: something dearer than CHEAP is stored rather than computed twice.
+COSTS = {name: 20 for name in (
+    "exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh "
+    "atanh erf erfc sigmoid pow atan2 hypot fmod remainder"
+).split()} | {"div": 4, "sqrt": 4, "rsqrt": 8, "reciprocal": 4, "floor_div": 8}  # fmt: skip
+CHEAP = 10
+PHILOX_COST = 40
+INLINE = ("fn", "cast", "bitcast", "select", "masked", "view", "take", "iota", "philox")
+#: How many kernels back a sink looks for one to join.
+REACH = 24
+
+
+class Kernel:
+    """One loop nest: elements ``kept`` x ``reduced``, what it reduces and what it stores."""
+
+    def __init__(self, number: int, kept: Shape, reduced: Shape) -> None:
+        self.number = number
+        self.kept = kept
+        self.reduced = reduced
+        self.reductions: list[Value] = []
+        self.stores: list[Value] = []
+        #: Where in the iteration a stored value's element lies.
+        self.places: dict[int, tuple[Expr, ...]] = {}
+        self.rows: dict[int, tuple[Expr, ...]] = {}
+        self.reads: set[int] = set()
+        self.operands: dict[int, tuple[Expr, ...]] = {}
+
+    @property
+    def sizes(self) -> Shape:
+        """Sizes of all loop variables, kept ones first."""
+        return self.kept + self.reduced
+
+    def row_index(self) -> tuple[Expr, ...]:
+        """The variables that are kept."""
+        return tuple(ix.var(k) for k in range(len(self.kept)))
+
+    def makes(self, uid: int) -> bool:
+        """True if this kernel computes that value for itself or for others."""
+        return uid in self.places or uid in self.rows
+
+    def name(self) -> str:
+        """The operators in it, for the log."""
+        words = dict.fromkeys(v.where or v.op for v in (*self.reductions, *self.stores))
+        return f"kernel {self.number} ({', '.join(words)})"
+
+
+class Step:
+    """Foreign code: ``value`` is a ``matmul`` or ``call``, or a ``join`` of parts."""
+
+    def __init__(self, number: int, value: Value) -> None:
+        self.number = number
+        self.value = value
+        self.reads = {a.uid for a in value.args}
+
+    def makes(self, uid: int) -> bool:
+        """True for its own value."""
+        return uid == self.value.uid
+
+
+Work = Kernel | Step
+
+
+def cost(v: Value, memo: dict[int, int], stop: set[int]) -> int:
+    """What computing one element takes, down to memory and reductions."""
+    found = memo.get(v.uid)
+    if found is not None:
+        return found
+    own = 0
+    if v.op == "fn":
+        own = COSTS.get(v.attr, 1)
+    elif v.op in ("cast", "select", "masked", "take"):
+        own = 1
+    elif v.op == "philox":
+        own = PHILOX_COST
+    if v.op in INLINE:
+        own += sum(0 if a.uid in stop else cost(a, memo, stop) for a in v.args)
+    memo[v.uid] = own
+    return own
+
+
+def materialised(roots: list[Value], log: Log) -> list[Value]:
+    """The values that get memory or are reduced, in an order in which they can be made."""
+    order = walk(roots)
+    wanted = {r.uid for r in roots}
+    users: dict[int, int] = {}
+    for v in order:
+        for a in set(v.args):
+            users[a.uid] = users.get(a.uid, 0) + 1
+        if v.op in ("matmul", "call", "join"):
+            wanted |= {a.uid for a in v.args}
+        elif v.op == "take":
+            wanted.add(v.args[0].uid)
+    memo: dict[int, int] = {}
+    fixed = wanted | {v.uid for v in order if v.op not in INLINE}
+    for v in order:
+        if v.uid in fixed or v.op in ("view", "iota"):
+            continue
+        price = cost(v, memo, fixed)
+        if price > CHEAP and (users.get(v.uid, 0) > 1 or _widened(v, order)):
+            fixed.add(v.uid)
+            wanted.add(v.uid)
+            memo[v.uid] = 0
+            log(f"{v.where or v.op}: kept, since it costs {price} and is used "
+                f"{users.get(v.uid, 0)} times")  # fmt: skip
+    made = ("matmul", "call", "result", "join")
+    return [
+        v for v in order
+        if v.op == "reduce" or v.op in made or (v.uid in wanted and v.op not in ("input", *SCALARS))
+    ]  # fmt: skip
+
+
+def _widened(v: Value, order: list[Value]) -> bool:
+    """True if a view repeats ``v`` along a dimension."""
+    return any(
+        u.op == "view" and u.args[0] is v and u.numel > v.numel and v.numel > 1 for u in order
+    )
+
+
+class Fusion:
+    """Sorts sinks into kernels; ``work`` are these and the foreign steps, as they were made."""
+
+    def __init__(self, buffers: dict[int, Buffer], log: Log) -> None:
+        self.buffers = buffers
+        self.log = log
+        self.work: list[Work] = []
+        self.maker: dict[int, Work] = {}
+
+    def add(self, sinks: Iterable[Value], kind: Callable[[Value], Buffer]) -> None:
+        """Places every sink; ``kind`` makes the buffer of a value."""
+        for v in sinks:
+            if v.op in ("matmul", "call", "join"):
+                step = Step(len(self.work), v)
+                self.work.append(step)
+                self.maker[v.uid] = step
+                if v.op != "call":
+                    self.buffers[v.uid] = kind(v)
+            elif v.op == "result":
+                self.maker[v.uid] = self.maker[v.args[0].uid]
+                self.buffers[v.uid] = kind(v)
+            else:
+                self._place(v)
+                self.buffers[v.uid] = kind(v)
+
+    def _place(self, v: Value) -> None:
+        candidates = [w for w in self.work[-REACH:] if isinstance(w, Kernel)]
+        for kernel in reversed(candidates):
+            reason = self._refusal(kernel, v)
+            if reason is None:
+                self.log(f"{v.where or v.op}: joins {kernel.name()}")
+                self._enter(kernel, v)
+                return
+            self.log(f"{v.where or v.op}: not in {kernel.name()}: {reason}")
+        kept, reduced = domain(v)
+        kernel = Kernel(len(self.work), kept, reduced)
+        self.work.append(kernel)
+        self._enter(kernel, v)
+        self.log(f"{v.where or v.op}: starts kernel {kernel.number} over {kept} x {reduced}")
+        if reduced:
+            for other in candidates:
+                self._absorb(kernel, other)
+
+    def _absorb(self, kernel: Kernel, other: Kernel) -> None:
+        """Takes over the stores of an elementwise kernel that feeds this new reduction."""
+        if other.reductions or not other.stores or not any(u in kernel.reads for u in other.places):
+            return
+        for v in other.stores:
+            try:
+                found = self._trial(kernel, v)
+            except Misfit as misfit:
+                self.log(f"{other.name()} not taken into {kernel.name()}: {misfit}")
+                return
+            if self._depends(found, kernel):
+                return
+        if self._depends(kernel.reads - set(other.places), other):
+            self.log(f"{other.name()} not taken into {kernel.name()}: another step lies between")
+            return
+        self.log(f"{other.name()} is taken into {kernel.name()}")
+        kernel.reads -= set(other.places)
+        for v in other.stores:
+            kernel.places[v.uid] = place_of(kernel, v)
+        for v in other.stores:
+            kernel.reads |= self._trial(kernel, v)
+            kernel.stores.append(v)
+            self.maker[v.uid] = kernel
+        other.stores, other.places, other.reads = [], {}, set()
+
+    def _refusal(self, kernel: Kernel, v: Value) -> str | None:
+        """Why ``v`` cannot be computed in ``kernel``, or None."""
+        try:
+            found = self._trial(kernel, v)
+        except Misfit as misfit:
+            return str(misfit)
+        if not self._related(kernel, v, found):
+            return "has nothing to do with it"
+        if self._depends(found, kernel):
+            return "another step lies between"
+        return None
+
+    def _trial(self, kernel: Kernel, v: Value) -> set[int]:
+        """The values in memory that ``v`` needs when computed in ``kernel``."""
+        places, rows = dict(kernel.places), dict(kernel.rows)
+        evaluator = Evaluator(kernel.sizes, self.buffers, places, rows)
+        if v.op == "reduce":
+            index = operand_index(kernel, v)
+            for a in v.args:
+                evaluator.of(a, index)
+        else:
+            evaluator.define(v, place_of(kernel, v))
+        return evaluator.reads
+
+    def _related(self, kernel: Kernel, v: Value, reads: set[int]) -> bool:
+        """True if sharing the loop saves memory traffic: ``v`` uses what the kernel makes or
+        reads.
+        """
+        return bool(reads & kernel.reads) or any(
+            kernel.makes(u.uid) for u in walk_until(v, self.buffers, kernel)
+        )
+
+    def _depends(self, reads: set[int], kernel: Kernel) -> bool:
+        """True if something that ``reads`` holds can only be made after ``kernel``."""
+        seen: set[int] = set()
+        stack = [self.maker[u] for u in reads if u in self.maker]
+        while stack:
+            w = stack.pop()
+            if w is kernel:
+                return True
+            if w.number in seen:
+                continue
+            seen.add(w.number)
+            stack += [self.maker[u] for u in w.reads if u in self.maker]
+        return False
+
+    def _enter(self, kernel: Kernel, v: Value) -> None:
+        if v.op == "reduce":
+            kernel.operands[v.uid] = operand_index(kernel, v)
+        kernel.reads |= self._trial(kernel, v)
+        if v.op == "reduce":
+            kernel.reductions.append(v)
+            kernel.rows[v.uid] = ix.reshape(kernel.row_index(), kernel.kept, v.shape, kernel.sizes)
+        else:
+            kernel.stores.append(v)
+            kernel.places[v.uid] = place_of(kernel, v)
+        self.maker[v.uid] = kernel
+
+
+def walk_until(v: Value, buffers: dict[int, Buffer], kernel: Kernel) -> list[Value]:
+    """``v`` and what it is computed from, down to values in memory."""
+    seen: set[int] = set()
+    out: list[Value] = []
+    stack = list(v.args)
+    while stack:
+        u = stack.pop()
+        if u.uid in seen:
+            continue
+        seen.add(u.uid)
+        out.append(u)
+        if u.uid not in buffers:
+            stack += u.args
+    return out
+
+
+def domain(v: Value) -> tuple[Shape, Shape]:
+    """The iteration space of a kernel that starts with ``v``: kept and reduced sizes."""
+    if v.op != "reduce":
+        return v.shape, ()
+    dims = v.attr[1]
+    shape = v.args[0].shape
+    return v.shape, tuple(shape[d] for d in dims)
+
+
+def operand_index(kernel: Kernel, v: Value) -> tuple[Expr, ...]:
+    """Where a reduction's operand is read in the kernel's iteration; Misfit if it has another."""
+    dims = v.attr[1]
+    shape = v.args[0].shape
+    kept = v.shape
+    reduced = tuple(shape[d] for d in dims)
+    if math.prod(kept) != math.prod(kernel.kept) or math.prod(reduced) != math.prod(
+        kernel.reduced
+    ):
+        raise Misfit(f"has {kept} x {reduced} elements, not {kernel.kept} x {kernel.reduced}")
+    sizes = kernel.sizes
+    rows = ix.reshape(kernel.row_index(), kernel.kept, kept, sizes)
+    inner_vars = tuple(ix.var(len(kernel.kept) + k) for k in range(len(kernel.reduced)))
+    inner = ix.reshape(inner_vars, kernel.reduced, reduced, sizes)
+    found = dict(zip(dims, inner))
+    kept_parts = iter(rows)
+    return tuple(found[d] if d in found else next(kept_parts) for d in range(len(shape)))
+
+
+def place_of(kernel: Kernel, v: Value) -> tuple[Expr, ...]:
+    """Where an element of ``v`` lies in the kernel's iteration; Misfit if there is no such place.
+
+    A value with as many elements as the kernel has rows is per row; one with as many as the
+    operand of its reductions is computed in that operand's order of dimensions.
+    """
+    if v.numel == math.prod(kernel.kept):
+        return ix.reshape(kernel.row_index(), kernel.kept, v.shape, kernel.sizes)
+    if kernel.reductions and v.numel == math.prod(kernel.sizes):
+        first = kernel.reductions[0]
+        shape = first.args[0].shape
+        return ix.reshape(kernel.operands[first.uid], shape, v.shape, kernel.sizes)
+    raise Misfit(f"has {v.numel} elements, not {math.prod(kernel.sizes)}")
+
+
+def needed_outside(v: Value, work: list[Work], maker: dict[int, Work], keep: set[int]) -> bool:
+    """True if a value must be written to memory: it is wanted, or another step reads it."""
+    if v.uid in keep:
+        return True
+    own = maker[v.uid]
+    return any(v.uid in w.reads and w is not own for w in work)
+
+
+__all__ = ["Fusion", "Kernel", "Step", "Work", "identity", "materialised", "needed_outside"]
+
+
+def describe(work: list[Work]) -> list[str]:
+    """One line per step, for the log."""
+    out: list[str] = []
+    for w in work:
+        out.append(w.name() if isinstance(w, Kernel) else f"step {w.number} ({w.value.where})")
+    return out
+
+
