@@ -6,6 +6,7 @@ from typing import Any
 
 import pluggy
 
+from mortice._base.logging import active as active_logger
 from mortice._dispatch.keys import CPU as CPU_KEYS
 from mortice._dispatch.operator import Declarations, declare, get
 from mortice._plugins.groups import HOOK_API_VERSION
@@ -61,6 +62,7 @@ __all__ = [
     "Stream",
     "Tensor",
     "Unavailable",
+    "active_logger",
     "array",
     "declare",
     "default_dtype",

@@ -11,7 +11,8 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from mortice_llvm.ir import Kernel as LoopKernel, text as kernel_text
+from mortice_llvm.ir import Kernel as LoopKernel
+from mortice_llvm.ir import text as kernel_text
 
 from .kernel import Code, Param
 

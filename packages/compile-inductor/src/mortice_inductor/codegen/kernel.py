@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from mortice_llvm.ir import Build, Expr as Place, Kernel as LoopKernel
+from mortice_llvm.ir import Build
+from mortice_llvm.ir import Expr as Place
+from mortice_llvm.ir import Kernel as LoopKernel
 
 from ..ir import index as ix
 from ..ir.cells import Buffer, Cell, Evaluator, Misfit, cells_under
@@ -32,7 +34,7 @@ class Code(NamedTuple):
     label: str
 
 
-class Unfit(Exception):  # noqa: N818  an answer, not an error
+class Unfit(Exception):
     """No loop nest computes this kernel; the text says why."""
 
 
@@ -129,7 +131,7 @@ class _Writer:
         if cell.op in ("load", "index"):
             e = self.space.apply(_expr_of(cell))
             moving = ix.variables(e) & {self.nest.inner, self.nest.over}
-            return bool(moving) or cell.op == "load" and (bool(cell.args) or not ix.is_affine(e))
+            return bool(moving) or (cell.op == "load" and (bool(cell.args) or not ix.is_affine(e)))
         if cell.op == "index" and not ix.is_affine(self.space.apply(cell.attr)):
             return True
         return any(self._varies(a) for a in cell.args)
@@ -172,6 +174,10 @@ class _Writer:
         self._rows_first(jobs)
         self.build.each()
         here: dict[int, Place] = {}
+        # Everything is read before anything is stored: an output may be an input's memory.
+        for job in jobs:
+            for c in job.cells:
+                self._cell(c, here)
         for job in jobs:
             if job.buffer is None:
                 self._reduce(job, here)
@@ -239,7 +245,7 @@ class _Writer:
         if not jobs and self.nest.over < 0:
             return
         self._last = True
-        if lanes or self.nest.over >= 0 and not self.nest.reduces_inner:
+        if lanes or (self.nest.over >= 0 and not self.nest.reduces_inner):
             self.build.each()
         elif jobs:
             self.build.row()
@@ -365,7 +371,11 @@ class _Writer:
         order = [*self.nest.rows, self.nest.inner]
         if self.nest.over >= 0:
             order.append(self.nest.over)
-        strides = tuple(steps.get(k, 0) for k in order)
+        # A loop of one step: its stride is free, and a vector loop that is stored to needs one.
+        strides = tuple(
+            1 if k == self.nest.inner and self.space.sizes[k] == 1 else steps.get(k, 0)
+            for k in order
+        )
         key = (number, strides, e.const, mode, flat)
         if key not in self.buffer_params:
             name = f"b{len(self.buffer_params)}"

@@ -49,7 +49,7 @@ class Cell(NamedTuple):
     uid: int
 
 
-class Misfit(Exception):  # noqa: N818  an answer, not an error
+class Misfit(Exception):
     """A value cannot be computed inside this kernel; the text says why."""
 
 
@@ -135,6 +135,11 @@ class Evaluator:
         both = test if mask is None else self.cell("fn", (test, mask), "bool", "and")
         args = (test, self._at(inside, idx, both), self._at(outside, idx, mask))
         return self.cell("select", args, v.dtype)
+
+    def _same(self, v: Value, idx: tuple[Expr, ...], mask: Cell | None) -> Cell:
+        return self.of(v.args[0], idx, mask)
+
+    _write = _keep = _same
 
     def _iota(self, v: Value, idx: tuple[Expr, ...], mask: Cell | None) -> Cell:
         return self.cell("index", (), "i64", idx[v.attr])

@@ -19,6 +19,8 @@ take        as a view, but where ``attr`` has the number k, ``args[1 + k]`` give
 reduce      ``attr`` = (how, dims): those dimensions of ``args[0]`` (``dot``: of two) reduced
 join        memory of its own filled part by part: ``attr`` = (index expressions per part)
 matmul      product of matrices by BLAS, ``args`` of shapes (.., m, k) and (.., k, n)
+keep        ``args[0]``, to be laid down in memory in this order of dimensions
+write       ``args[0]``, to be written to placeholder ``attr``
 call        an operator run by the dispatcher, ``attr`` = a Call; result k is ``result`` of it
 ==========  ====================================================================================
 """
@@ -217,6 +219,10 @@ class Trace:
     def reduce(self, how: str, dims: Sequence[int], *args: Value, keepdim: bool = False) -> Value:
         """Reduces dimensions away (or to size 1)."""
         given = args[0]
+        if all(given.shape[d] == 1 for d in dims) and not how.startswith("arg"):
+            only = args[0] if how != "dot" else self.fn("mul", *args)
+            kept = tuple(n for d, n in enumerate(given.shape) if keepdim or d not in dims)
+            return self.reshape(only, kept)
         shape = tuple(n for d, n in enumerate(given.shape) if d not in dims)
         dtype = "i64" if how.startswith("arg") else given.dtype
         out = self.make("reduce", args, shape, dtype, (how, tuple(sorted(dims))))

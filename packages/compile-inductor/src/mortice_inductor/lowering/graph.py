@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import mortice
+from mortice.errors import CompileError
 from mortice_llvm.dtypes import DTYPES
 
 from ..ir.values import Call, Shape, Trace, Value
@@ -74,6 +75,8 @@ class Lowered(NamedTuple):
     constants: tuple[Any, ...]
     draws: int
     checks: tuple[Check, ...]
+    #: Strides that outputs have in eager, where known.
+    strides: tuple[Shape | None, ...]
 
 
 def specs_of(inputs: Sequence[Any], first_slot: int = 0) -> tuple[Spec, ...]:
@@ -122,15 +125,17 @@ class Lowering:
     def run(self) -> Lowered:
         """Lowers every node."""
         outputs: tuple[Any, ...] = ()
+        strides: tuple[Shape | None, ...] = ()
         for node in self.gm.graph.nodes:
             self.trace.where = node.name
             if node.op == "output":
                 outputs = self._outputs(node.args[0])
+                strides = _strides_of(node.args[0])
             else:
                 self.env[node] = _STEPS[node.op](self, node)
         return Lowered(
             self.trace, self.specs, outputs, tuple(self.writes.items()), tuple(self.constants),
-            self.draws, tuple(self.checks),
+            self.draws, tuple(self.checks), strides,
         )  # fmt: skip
 
     # -- kinds of nodes --------------------------------------------------------------------------
@@ -168,12 +173,12 @@ class Lowering:
             return self._write(node.args[0], args)
         schema = getattr(node.target, "_schema", None)
         if schema is None:
-            raise mortice.errors.CompileError(
+            raise CompileError(
                 f"node {node.name} calls {node.target!r}, which is no operator overload. Graphs for "
                 "inductor hold operators of mortice.ops alone."
             )
         if schema.mutated:
-            raise mortice.errors.CompileError(
+            raise CompileError(
                 f"node {node.name} calls {name}, which writes to its argument. Graphs for inductor "
                 "are functional, apart from copy_ to a placeholder at their end."
             )
@@ -194,7 +199,7 @@ class Lowering:
         k = self.placeholders.get(target)
         spec = self.specs[k] if k is not None else None
         if k is None or not isinstance(spec, TensorSpec):
-            raise mortice.errors.CompileError(
+            raise CompileError(
                 f"copy_ writes to {target}, which is no tensor placeholder of the graph."
             )
         t = self.trace
@@ -258,7 +263,7 @@ class Lowering:
             val = self._by_meta(node, args, kwargs)
         single = isinstance(val, mortice.Tensor)
         if not single and not isinstance(val, (list, tuple)):
-            raise mortice.errors.CompileError(
+            raise CompileError(
                 f"node {node.name}: {node.target} gives {val!r}, which is no tensor; inductor's "
                 "graphs compute tensors alone."
             )
@@ -311,7 +316,7 @@ def bind(schema: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[An
         elif a.has_default:
             out.append(a.default)
         else:
-            raise mortice.errors.CompileError(f"{schema.qualified}: argument {a.name} is missing")
+            raise CompileError(f"{schema.qualified}: argument {a.name} is missing")
     return out
 
 
@@ -325,6 +330,15 @@ _LONG = {
     "i32": "int32", "i16": "int16", "i8": "int8", "u64": "uint64", "u32": "uint32",
     "u16": "uint16", "u8": "uint8",
 }  # fmt: skip
+
+
+def _strides_of(given: Any) -> tuple[Shape | None, ...]:
+    out: list[Shape | None] = []
+    for x in given if isinstance(given, (tuple, list)) else (given,):
+        val = x.meta.get("val") if _is_node(x) else None
+        known = isinstance(val, mortice.Tensor) and _is_concrete(val)
+        out.append(tuple(val.stride()) if known else None)
+    return tuple(out)
 
 
 def _is_node(x: Any) -> bool:

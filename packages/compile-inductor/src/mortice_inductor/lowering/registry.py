@@ -18,7 +18,7 @@ Lowering = Callable[..., Any]
 LOWERINGS: dict[str, Lowering] = {}
 
 
-class Fallback(Exception):  # noqa: N818  no error: the dispatcher runs the operator
+class Fallback(Exception):
     """Raised by a lowering that does not cover these arguments; the text says why."""
 
 

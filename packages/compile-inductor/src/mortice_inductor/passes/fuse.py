@@ -13,22 +13,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 
-
 from ..ir import index as ix
-from ..ir.cells import Buffer, Evaluator, Misfit
+from ..ir.cells import Buffer, Evaluator, Misfit, cells_under
 from ..ir.index import Expr
-from ..ir.values import SCALARS, Shape, Value, identity, walk
+from ..ir.values import SCALARS, Shape, Value, walk
 
 Log = Callable[[str], None]
 
 #: Relative costs of scalar operations; those not named count 1. A load counts 1 as well, so that
 #: something dearer than CHEAP is stored rather than computed twice.
-COSTS = {name: 20 for name in (
-    "exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh "
-    "atanh erf erfc sigmoid pow atan2 hypot fmod remainder"
-).split()} | {"div": 4, "sqrt": 4, "rsqrt": 8, "reciprocal": 4, "floor_div": 8}  # fmt: skip
+COSTS = dict.fromkeys("exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf erfc sigmoid pow atan2 hypot fmod remainder".split(), 20) | {"div": 4, "sqrt": 4, "rsqrt": 8, "reciprocal": 4, "floor_div": 8}  # fmt: skip
 CHEAP = 10
 PHILOX_COST = 40
+#: What is computed where it is used, unless it is kept in memory.
 INLINE = ("fn", "cast", "bitcast", "select", "masked", "view", "take", "iota", "philox")
 #: How many kernels back a sink looks for one to join.
 REACH = 24
@@ -48,11 +45,17 @@ class Kernel:
         self.rows: dict[int, tuple[Expr, ...]] = {}
         self.reads: set[int] = set()
         self.operands: dict[int, tuple[Expr, ...]] = {}
+        #: Placeholders that it writes: who reads them must run before.
+        self.overwrites: set[int] = set()
 
     @property
     def sizes(self) -> Shape:
         """Sizes of all loop variables, kept ones first."""
         return self.kept + self.reduced
+
+    def sizes_filled(self) -> bool:
+        """False if there is no element to compute (or to reduce: nothing is stored then)."""
+        return all(self.kept)
 
     def row_index(self) -> tuple[Expr, ...]:
         """The variables that are kept."""
@@ -75,6 +78,7 @@ class Step:
         self.number = number
         self.value = value
         self.reads = {a.uid for a in value.args}
+        self.overwrites: set[int] = set()
 
     def makes(self, uid: int) -> bool:
         """True for its own value."""
@@ -114,6 +118,8 @@ def materialised(roots: list[Value], log: Log) -> list[Value]:
             wanted |= {a.uid for a in v.args}
         elif v.op == "take":
             wanted.add(v.args[0].uid)
+        elif v.op == "keep":
+            wanted.add(v.uid)
     memo: dict[int, int] = {}
     fixed = wanted | {v.uid for v in order if v.op not in INLINE}
     for v in order:
@@ -143,9 +149,16 @@ def _widened(v: Value, order: list[Value]) -> bool:
 class Fusion:
     """Sorts sinks into kernels; ``work`` are these and the foreign steps, as they were made."""
 
-    def __init__(self, buffers: dict[int, Buffer], log: Log) -> None:
+    def __init__(
+        self, buffers: dict[int, Buffer], log: Log, aliases: Callable[[int], set[int]],
+        cautious: bool,
+    ) -> None:  # fmt: skip
         self.buffers = buffers
         self.log = log
+        #: The values of all placeholders that may share memory with that of a write.
+        self.aliases = aliases
+        #: Writes get kernels of their own: where they would otherwise wait for each other.
+        self.cautious = cautious
         self.work: list[Work] = []
         self.maker: dict[int, Work] = {}
 
@@ -158,6 +171,8 @@ class Fusion:
                 self.maker[v.uid] = step
                 if v.op != "call":
                     self.buffers[v.uid] = kind(v)
+            elif v.op == "write":
+                self._place(v)
             elif v.op == "result":
                 self.maker[v.uid] = self.maker[v.args[0].uid]
                 self.buffers[v.uid] = kind(v)
@@ -167,6 +182,8 @@ class Fusion:
 
     def _place(self, v: Value) -> None:
         candidates = [w for w in self.work[-REACH:] if isinstance(w, Kernel)]
+        if self.cautious:
+            candidates = [] if v.op == "write" else [w for w in candidates if not w.overwrites]
         for kernel in reversed(candidates):
             reason = self._refusal(kernel, v)
             if reason is None:
@@ -185,7 +202,12 @@ class Fusion:
 
     def _absorb(self, kernel: Kernel, other: Kernel) -> None:
         """Takes over the stores of an elementwise kernel that feeds this new reduction."""
-        if other.reductions or not other.stores or not any(u in kernel.reads for u in other.places):
+        if (
+            other.reductions
+            or other.overwrites
+            or not other.stores
+            or not any(u in kernel.reads for u in other.places)
+        ):
             return
         for v in other.stores:
             try:
@@ -214,11 +236,53 @@ class Fusion:
             found = self._trial(kernel, v)
         except Misfit as misfit:
             return str(misfit)
+        reason = None
+        if v.op == "write":
+            reason = self._write_refusal(kernel, v)
+        elif kernel.overwrites:
+            reason = self._read_elsewhere(kernel, v) if v.op != "reduce" else "it writes in place"
+        if reason:
+            return reason
         if not self._related(kernel, v, found):
             return "has nothing to do with it"
         if self._depends(found, kernel):
             return "another step lies between"
         return None
+
+    def _write_refusal(self, kernel: Kernel, v: Value) -> str | None:
+        """Why a placeholder cannot be overwritten by this kernel, or None."""
+        touched = self.aliases(v.attr)
+        if any(
+            self._reaches(w, kernel) for w in self.work if w is not kernel and w.reads & touched
+        ):
+            return "a later step reads the placeholder"
+        return self._read_elsewhere(kernel, v)
+
+    def _read_elsewhere(self, kernel: Kernel, v: Value) -> str | None:
+        """Why joining ``v`` would have the kernel read overwritten memory, or None: it must read
+        each placeholder only where it then writes that one, in its only pass.
+        """
+        writes = [u for u in (*kernel.stores, v) if u.op == "write"]
+        touched = set().union(*(self.aliases(u.attr) for u in writes))
+        evaluator = Evaluator(kernel.sizes, self.buffers, dict(kernel.places), dict(kernel.rows))
+        roots = [evaluator.define(u, place_of(kernel, u)) for u in (*kernel.stores, v)]
+        if evaluator.reads & touched and kernel.reduced:
+            return "it overwrites a placeholder and makes several passes"
+        own: dict[int, Expr] = {}
+        for u in writes:
+            buffer = next(self.buffers[k] for k in self.aliases(u.attr)
+                          if self.buffers[k].value.attr == u.attr)  # fmt: skip
+            own[buffer.number] = ix.linear(place_of(kernel, u), buffer.strides)
+        numbers = {self.buffers[k].number for k in touched if k in self.buffers}
+        for c in cells_under(roots):
+            if c.op in ("load", "gather") and c.attr[0] in numbers:
+                if c.op == "gather" or c.args or own.get(c.attr[0]) != c.attr[1]:
+                    return "it reads a placeholder at other places than it writes it"
+        return None
+
+    def _reaches(self, w: Work, kernel: Kernel) -> bool:
+        """True if ``w`` can only run after ``kernel``."""
+        return self._depends(w.reads, kernel)
 
     def _trial(self, kernel: Kernel, v: Value) -> set[int]:
         """The values in memory that ``v`` needs when computed in ``kernel``."""
@@ -228,8 +292,14 @@ class Fusion:
             index = operand_index(kernel, v)
             for a in v.args:
                 evaluator.of(a, index)
-        else:
-            evaluator.define(v, place_of(kernel, v))
+            return evaluator.reads
+        cell = evaluator.define(v, place_of(kernel, v))
+        if (
+            kernel.reduced
+            and v.numel == math.prod(kernel.kept)
+            and any(c.op == "gather" or (c.op == "load" and c.args) for c in cells_under([cell]))
+        ):
+            raise Misfit("looks up elements once per row")
         return evaluator.reads
 
     def _related(self, kernel: Kernel, v: Value, reads: set[int]) -> bool:
@@ -243,7 +313,7 @@ class Fusion:
     def _depends(self, reads: set[int], kernel: Kernel) -> bool:
         """True if something that ``reads`` holds can only be made after ``kernel``."""
         seen: set[int] = set()
-        stack = [self.maker[u] for u in reads if u in self.maker]
+        stack: list[Work] = [self.maker[u] for u in reads if u in self.maker]
         while stack:
             w = stack.pop()
             if w is kernel:
@@ -251,7 +321,7 @@ class Fusion:
             if w.number in seen:
                 continue
             seen.add(w.number)
-            stack += [self.maker[u] for u in w.reads if u in self.maker]
+            stack += before(w, self.maker, self.work)
         return False
 
     def _enter(self, kernel: Kernel, v: Value) -> None:
@@ -264,7 +334,17 @@ class Fusion:
         else:
             kernel.stores.append(v)
             kernel.places[v.uid] = place_of(kernel, v)
+        if v.op == "write":
+            kernel.overwrites |= self.aliases(v.attr)
         self.maker[v.uid] = kernel
+
+
+def before(w: Work, maker: dict[int, Work], work: list[Work]) -> list[Work]:
+    """Steps that must run before ``w``: what it reads, and who reads what it overwrites."""
+    out = [maker[u] for u in w.reads if u in maker and maker[u] is not w]
+    if w.overwrites:
+        out += [x for x in work if x is not w and x.reads & w.overwrites]
+    return out
 
 
 def walk_until(v: Value, buffers: dict[int, Buffer], kernel: Kernel) -> list[Value]:
@@ -298,9 +378,7 @@ def operand_index(kernel: Kernel, v: Value) -> tuple[Expr, ...]:
     shape = v.args[0].shape
     kept = v.shape
     reduced = tuple(shape[d] for d in dims)
-    if math.prod(kept) != math.prod(kernel.kept) or math.prod(reduced) != math.prod(
-        kernel.reduced
-    ):
+    if math.prod(kept) != math.prod(kernel.kept) or math.prod(reduced) != math.prod(kernel.reduced):
         raise Misfit(f"has {kept} x {reduced} elements, not {kernel.kept} x {kernel.reduced}")
     sizes = kernel.sizes
     rows = ix.reshape(kernel.row_index(), kernel.kept, kept, sizes)
@@ -334,14 +412,9 @@ def needed_outside(v: Value, work: list[Work], maker: dict[int, Work], keep: set
     return any(v.uid in w.reads and w is not own for w in work)
 
 
-__all__ = ["Fusion", "Kernel", "Step", "Work", "identity", "materialised", "needed_outside"]
-
-
 def describe(work: list[Work]) -> list[str]:
     """One line per step, for the log."""
     out: list[str] = []
     for w in work:
         out.append(w.name() if isinstance(w, Kernel) else f"step {w.number} ({w.value.where})")
     return out
-
-

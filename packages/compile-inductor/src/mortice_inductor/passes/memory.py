@@ -1,0 +1,44 @@
+"""Memory plan: where in one arena the values between kernels lie.
+
+Each has an interval of steps in which it lives. They are placed largest first at the lowest
+offset that is free during their interval (greedy by size: Pisarchyk and Lee, "Efficient memory
+management for deep neural net inference", 2020).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+ALIGN = 64
+
+
+class Life(NamedTuple):
+    """A buffer's size in bytes and the first and last step that use it."""
+
+    number: int
+    size: int
+    first: int
+    last: int
+
+
+def plan(lives: list[Life]) -> tuple[dict[int, int], int]:
+    """Offsets by buffer number, and the size of the arena, in bytes."""
+    placed: list[tuple[int, Life]] = []
+    offsets: dict[int, int] = {}
+    total = 0
+    for life in sorted(lives, key=lambda x: (-x.size, x.number)):
+        size = (max(life.size, 1) + ALIGN - 1) // ALIGN * ALIGN
+        at = 0
+        rivals = sorted(
+            (o, o + (max(x.size, 1) + ALIGN - 1) // ALIGN * ALIGN)
+            for o, x in placed
+            if x.first <= life.last and life.first <= x.last
+        )
+        for low, high in rivals:
+            if at + size <= low:
+                break
+            at = max(at, high)
+        offsets[life.number] = at
+        placed.append((at, life))
+        total = max(total, at + size)
+    return offsets, total

@@ -1,0 +1,414 @@
+"""The compiler as a list of passes: a graph in, a plan for the runtime and machine code out.
+
+1. decompose: operators become values of a few kinds (``lowering``).
+2. simplify: constants are folded, conversions and identities fall away (``passes.simplify``);
+   equal values are one from the start, and what no output needs is never visited.
+3. fuse: what gets memory, and which operations share a kernel (``passes.fuse``).
+4. schedule: an order of kernels and foreign operators (``passes.schedule``).
+5. plan memory: offsets in one arena for what lies between kernels (``passes.memory``).
+6. emit: loop IR per kernel, and a driver that calls them (``codegen``).
+7. load: machine code from the cache, else compiled (``mortice_llvm.runtime``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from mortice_llvm.dtypes import DTYPES
+
+from .codegen import driver as dr
+from .codegen.kernel import Code, Param, Unfit
+from .codegen.kernel import emit as emit_kernel
+from .codegen.matmul import product_of
+from .ir import index as ix
+from .ir.cells import Buffer
+from .ir.values import Value, walk
+from .lowering.graph import Lowered, Lowering, Spec, TensorSpec
+from .passes import memory
+from .passes.fuse import Fusion, Kernel, Work, materialised, needed_outside
+from .passes.schedule import Cycle, schedule
+from .passes.simplify import simplify
+from .plan import CallStep, Plan
+
+Log = Callable[[str], None]
+
+
+class Settings(NamedTuple):
+    """What the passes need to know besides the graph."""
+
+    lowerings: Mapping[str, Callable[..., Any]]
+    fallbacks: frozenset[str]
+    log: Log
+    numbers: Callable[[Any], Any]
+    aliases: Callable[[int], frozenset[int]]
+    integer_bits: int
+    #: Sees (and may change) the list of steps: before fusion the sinks, after it the work.
+    pre_fusion: Callable[[list[Value]], list[Value]] | None = None
+    post_fusion: Callable[[list[Work]], list[Work]] | None = None
+
+
+def build(gm: Any, specs: tuple[Spec, ...], settings: Settings) -> tuple[Plan, dr.Driver, Any]:
+    """Runs passes 1 to 6: (plan, driver, loop kernels by name)."""
+    lowered = Lowering(
+        gm, specs, settings.lowerings, settings.fallbacks, settings.log, settings.numbers
+    ).run()
+    roots = simplify(lowered)
+    fused = fuse(lowered, roots, settings)
+    return emit(lowered, fused, settings)
+
+
+class Roots(NamedTuple):
+    """What must be computed: outputs and writes, simplified."""
+
+    outputs: tuple[Any, ...]
+    writes: tuple[tuple[int, Value], ...]
+    checks: tuple[Any, ...]
+
+    def values(self) -> list[Value]:
+        """All of them, once each."""
+        found = [v for v in self.outputs if isinstance(v, Value)]
+        found += [v for _, v in self.writes]
+        found += [c.value for c in self.checks]
+        return list(dict.fromkeys(found))
+
+
+class Fused(NamedTuple):
+    """The result of fusion and scheduling."""
+
+    roots: Roots
+    work: list[Work]
+    maker: dict[int, Work]
+    buffers: dict[int, Buffer]
+    codes: dict[int, Code]
+
+
+def fuse(lowered: Lowered, roots: Roots, settings: Settings) -> Fused:
+    """Passes 3 and 4. Where writes wait for each other, or a reduction has no loop nest, the
+    values in question are laid down in memory and the passes run again.
+    """
+    cautious = False
+    while True:
+        attempt = _Attempt(lowered, roots, settings, cautious)
+        try:
+            return attempt.run()
+        except Cycle:
+            if cautious:
+                raise
+            cautious = True
+            settings.log("writes wait for each other: their values are kept in memory first")
+        except _Relay as relay:
+            roots = _relaid(lowered, roots, relay.value)
+            settings.log(f"{relay.value.where}: operand is laid down in memory: {relay.reason}")
+
+
+class _Relay(Exception):
+    def __init__(self, value: Value, reason: str) -> None:
+        super().__init__(reason)
+        self.value = value
+        self.reason = reason
+
+
+class _Attempt:
+    def __init__(self, lowered: Lowered, roots: Roots, settings: Settings, cautious: bool) -> None:
+        self.lowered = lowered
+        self.roots = roots
+        self.settings = settings
+        self.buffers: dict[int, Buffer] = {}
+        self.number = 0
+        self.cautious = cautious
+        self.outputs = {
+            v.uid: s for v, s in zip(roots.outputs, lowered.strides) if isinstance(v, Value)
+        }
+
+    def run(self) -> Fused:
+        t = self.lowered.trace
+        for v in walk([*self.roots.values(), *self._placeholders()]):
+            if v.op == "input":
+                self.buffers[v.uid] = self._buffer(v, "input")
+        writes = [
+            t.make("write", (t.make("keep", (v,), v.shape, v.dtype) if self.cautious else v,),
+                   v.shape, v.dtype, k)
+            for k, v in self.roots.writes
+        ]  # fmt: skip
+        wanted = [v for v in self.roots.values() if v not in [w for _, w in self.roots.writes]
+                  or v.uid in self.outputs]  # fmt: skip
+        for w in writes:
+            own = next(b for b in self.buffers.values()
+                       if b.kind == "input" and b.value.attr == w.attr)  # fmt: skip
+            self.buffers[w.uid] = Buffer(own.number, w, "input", own.strides)
+        sinks = materialised([*wanted, *writes], self.settings.log)
+        if self.settings.pre_fusion:
+            sinks = self.settings.pre_fusion(sinks)
+        fusion = Fusion(self.buffers, self.settings.log, self._aliases, self.cautious)
+        self.foreign = {a.uid for v in sinks if v.op == "call" for a in v.args}
+        fusion.add(sinks, lambda v: self._buffer(v, self._kind(v)))
+        work = schedule(fusion.work, fusion.maker)
+        if self.settings.post_fusion:
+            work = self.settings.post_fusion(work)
+        codes = self._emit_all(work, fusion.maker)
+        return Fused(self.roots, work, fusion.maker, self.buffers, codes)
+
+    def _placeholders(self) -> list[Value]:
+        t = self.lowered.trace
+        return [
+            t.make("input", (), spec.shape, spec.dtype, k)
+            for k, spec in enumerate(self.lowered.specs)
+            if isinstance(spec, TensorSpec)
+        ]
+
+    def _aliases(self, placeholder: int) -> set[int]:
+        same = self.settings.aliases(placeholder)
+        return {
+            u for u, b in self.buffers.items()
+            if b.kind == "input" and b.value.op == "input" and b.value.attr in same
+        }  # fmt: skip
+
+    def _kind(self, v: Value) -> str:
+        if v.op == "result":
+            return "result"
+        if v.uid in self.outputs:
+            return "output"
+        return "boundary" if v.uid in self.foreign else "temp"
+
+    def _buffer(self, v: Value, kind: str) -> Buffer:
+        if v.op == "write":
+            return self.buffers[v.uid]
+        strides = None
+        if kind == "input":
+            spec = self.lowered.specs[v.attr] if v.attr < len(self.lowered.specs) else None
+            if isinstance(spec, TensorSpec):
+                strides = spec.strides
+            else:
+                strides = self.lowered.constants[v.attr - len(self.lowered.specs)].stride()
+        elif kind == "output" and _is_dense(v.shape, self.outputs[v.uid]):
+            strides = self.outputs[v.uid]
+        elif kind == "result":
+            strides = v.args[0].attr.call.results[v.attr][2]
+        self.number += 1
+        return Buffer(self.number - 1, v, kind, strides)
+
+    def _emit_all(self, work: list[Work], maker: dict[int, Work]) -> dict[int, Code]:
+        codes: dict[int, Code] = {}
+        for w in work:
+            if not isinstance(w, Kernel):
+                continue
+            made = [*w.reductions, *w.stores]
+            stored = [
+                v for v in made
+                if v.op == "write" or needed_outside(v, work, maker, set(self.outputs))
+            ]  # fmt: skip
+            if not stored or not w.sizes_filled():
+                continue
+            try:
+                codes[w.number] = emit_kernel(w, self.buffers, stored)
+            except Unfit as unfit:
+                raise _Relay(w.reductions[0] if w.reductions else stored[0], str(unfit)) from None
+        return codes
+
+
+def _is_dense(shape: tuple[int, ...], strides: tuple[int, ...] | None) -> bool:
+    """True for strides that fill memory without gap or overlap, in some order of dimensions."""
+    if strides is None:
+        return False
+    step = 1
+    for stride, n in sorted((s, n) for s, n in zip(strides, shape) if n != 1):
+        if stride != step:
+            return False
+        step *= n
+    return True
+
+
+def _relaid(lowered: Lowered, roots: Roots, v: Value) -> Roots:
+    """The roots with reduction ``v`` over the last dimension of an operand in memory."""
+    t = lowered.trace
+    how, dims = v.attr
+    shape = v.args[0].shape
+    kept = [d for d in range(len(shape)) if d not in dims]
+    flat = [t.permute(a, [*kept, *dims]) for a in v.args]
+    rows, cols = v.numel, v.args[0].numel // max(v.numel, 1)
+    laid = [t.reshape(t.make("keep", (a,), a.shape, a.dtype), (rows, cols)) for a in flat]
+    new = t.reshape(t.reduce(how, (1,), *laid), v.shape)
+    return replaced(t, roots, {v.uid: new})
+
+
+def replaced(t: Any, roots: Roots, new: dict[int, Value]) -> Roots:
+    """The roots with some values exchanged, everywhere."""
+    done: dict[int, Value] = dict(new)
+    for v in walk(roots.values()):
+        if v.uid in done:
+            continue
+        args = tuple(done[a.uid] for a in v.args)
+        changed = any(a is not b for a, b in zip(args, v.args))
+        done[v.uid] = t.make(v.op, args, v.shape, v.dtype, v.attr) if changed else v
+        if changed:
+            done[v.uid].where = v.where
+    return Roots(
+        tuple(done[v.uid] if isinstance(v, Value) else v for v in roots.outputs),
+        tuple((k, done[v.uid]) for k, v in roots.writes),
+        tuple(c._replace(value=done[c.value.uid]) for c in roots.checks),
+    )
+
+
+# -- emission ------------------------------------------------------------------------------------
+
+
+def emit(lowered: Lowered, fused: Fused, settings: Settings) -> tuple[Plan, dr.Driver, Any]:
+    """Passes 5 and 6."""
+    return _Emission(lowered, fused, settings).run()
+
+
+class _Emission:
+    """Numbers the words of the table: run-time numbers, default draws, BLAS, buffers, constants."""
+
+    def __init__(self, lowered: Lowered, fused: Fused, settings: Settings) -> None:
+        self.lowered = lowered
+        self.fused = fused
+        self.settings = settings
+        self.used: dict[int, Buffer] = {}
+
+    def run(self) -> tuple[Plan, dr.Driver, Any]:
+        parts = self._parts()
+        first = number_words(self.lowered.specs) + 2 * self.lowered.draws
+        blas = {"cblas_sgemm": first, "cblas_dgemm": first + 1}
+        first += 2
+        slots = {n: first + k for k, n in enumerate(self.used)}
+        table = dr.Table(first + len(slots))
+        driver = dr.Driver(table, slots, self.settings.integer_bits)
+        driver.blas_slots = blas
+        steps: list[Any] = []
+        run: list[dr.Native] = []
+        count = 0
+
+        def flush() -> None:
+            nonlocal count
+            if run:
+                driver.segment(f"segment{count}", run)
+                steps.append(("native", f"segment{count}", tuple(p.label for p in run)))
+                count += 1
+                run.clear()
+
+        for part in parts:
+            if isinstance(part, CallStep):
+                flush()
+                steps.append(part)
+            else:
+                run.append(part)
+        flush()
+        offsets, arena = memory.plan(self._lives(parts))
+        natives = [p for p in parts if not isinstance(p, CallStep)]
+        uses_blas = any(isinstance(p, dr.Product) for p in natives)
+        plan = Plan(
+            words=table.first + len(table.constants),
+            specs=tuple(s for s in self.lowered.specs),
+            draws=self.lowered.draws,
+            draw_slot=number_words(self.lowered.specs),
+            blas=blas if uses_blas else {},
+            constants=(table.first, tuple(table.constants)),
+            slots=tuple(
+                (n, slots[n], b.kind, b.shape, b.strides, b.dtype, self._source(b))
+                for n, b in self.used.items()
+            ),
+            arena=arena,
+            offsets=tuple(offsets.items()),
+            steps=tuple(steps),
+            outputs=tuple(self._output(v) for v in self.fused.roots.outputs),
+            checks=tuple(
+                (self._number(c.value), c.node) for c in self.fused.roots.checks
+            ),
+        )  # fmt: skip
+        return plan, driver, dr.distinct(natives)
+
+    def _source(self, b: Buffer) -> int:
+        """Which input fills an input's buffer."""
+        return b.value.attr if b.kind == "input" else -1
+
+    def _number(self, v: Value) -> int:
+        return self.fused.buffers[v.uid].number
+
+    def _output(self, v: Any) -> Any:
+        if isinstance(v, Value):
+            return ("buffer", self._use(v))
+        if isinstance(v, tuple) and len(v) == 2 and v[0] == "input":
+            return v
+        return ("object", v)
+
+    def _use(self, v: Value) -> int:
+        b = self.fused.buffers[v.uid]
+        self.used.setdefault(b.number, b)
+        return b.number
+
+    def _parts(self) -> list[Any]:
+        out: list[Any] = []
+        by_number = {b.number: b for b in self.fused.buffers.values()}
+        for v in self.fused.roots.outputs:
+            if isinstance(v, Value):
+                self._use(v)
+        for c in self.fused.roots.checks:
+            self._use(c.value)
+        for w in self.fused.work:
+            if isinstance(w, Kernel):
+                code = self.fused.codes.get(w.number)
+                if code is not None:
+                    out.append(code)
+                    for p in code.params:
+                        if p[0] == "buffer":
+                            self.used.setdefault(p[1], by_number[p[1]])
+            elif w.value.op == "matmul":
+                out.append(product_of(w.value, self.fused.buffers))
+                for v in (w.value, *w.value.args):
+                    self._use(v)
+            elif w.value.op == "call":
+                out.append(self._call(w.value))
+        return out
+
+    def _call(self, v: Value) -> CallStep:
+        call = v.attr.call
+        args = tuple(self._use(a) for a in v.args)
+        results: list[int] = []
+        for k, (shape, dtype, _) in enumerate(call.results):
+            found = self.lowered.trace.make("result", (v,), shape, dtype, k)
+            b = self.fused.buffers.get(found.uid)
+            if b is None:
+                results.append(-1)
+                continue
+            results.append(b.number)
+            self.used.setdefault(b.number, b)
+        return CallStep(call.target, call.args, call.kwargs, args, tuple(results), call.single,
+                        v.where)  # fmt: skip
+
+    def _lives(self, parts: list[Any]) -> list[memory.Life]:
+        first: dict[int, int] = {}
+        last: dict[int, int] = {}
+        for at, part in enumerate(parts):
+            if isinstance(part, CallStep):
+                touched = [*part.args, *part.results]
+            else:
+                touched = [p[1] for p in part.params if p[0] == "buffer"]
+            for n in touched:
+                first.setdefault(n, at)
+                last[n] = at
+        return [
+            memory.Life(n, ix_bytes(b), first[n], last[n])
+            for n, b in self.used.items()
+            if b.kind == "temp" and n in first
+        ]
+
+
+def ix_bytes(b: Buffer) -> int:
+    """Bytes of a buffer of ours."""
+    count = 1
+    for n in b.shape:
+        count *= n
+    return count * (DTYPES[b.dtype].size if b.dtype in DTYPES else 16)
+
+
+def number_words(specs: Sequence[Spec]) -> int:
+    """How many words of the table hold numbers that the caller gives."""
+    words = 0
+    for s in specs:
+        words += {"NumberSpec": 1, "GeneratorSpec": 2}.get(type(s).__name__, 0)
+    return words
+
+
+__all__ = ["Param", "Settings", "build", "fuse", "ix"]

@@ -1,0 +1,1 @@
+"""Runs plans: tables of words, memory, native code, foreign operators."""

@@ -1,0 +1,256 @@
+"""A compiled graph in this process: fills a table of words and runs the plan's steps."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import mortice
+from mortice.backend import array, generator_for, wrap
+from mortice.errors import CompileError
+
+from ..lowering.graph import GeneratorSpec, NumberSpec, TensorSpec, mortice_dtype
+from ..plan import CallStep, Plan
+
+_CPU = mortice.device("cpu")
+
+
+class State:
+    """A table of words and an arena, for one call at a time."""
+
+    __slots__ = ("address", "arena", "floats", "words")
+
+    def __init__(self, plan: Plan, fixed: list[tuple[int, int]]) -> None:
+        self.words = (ctypes.c_int64 * max(plan.words, 1))()
+        self.floats = (ctypes.c_double * max(plan.words, 1)).from_buffer(self.words)
+        self.address = ctypes.addressof(self.words)
+        first, constants = plan.constants
+        self.words[first : first + len(constants)] = constants
+        for slot, value in fixed:
+            self.words[slot] = value
+        # Aligned by hand: numpy promises 16 bytes.
+        self.arena = np.empty(plan.arena + 64, np.uint8)
+        base = -(-address(self.arena) // 64) * 64
+        offsets = dict(plan.offsets)
+        for number, slot, *_ in plan.slots:
+            if number in offsets:
+                self.words[slot] = base + offsets[number]
+
+
+def address(a: np.ndarray[Any, Any]) -> int:
+    """Where an array's memory starts."""
+    return a.__array_interface__["data"][0]
+
+
+class Program:
+    """Callable with the graph's inputs; gives the tuple of its outputs.
+
+    Inputs must have the sizes, strides and dtypes of the plan: ``fits`` says whether they do.
+    Calls may overlap: each has a table of its own.
+    """
+
+    def __init__(
+        self, plan: Plan, functions: dict[str, Callable[[int], None]], blas: dict[str, int],
+        constants: tuple[Any, ...], watch: Callable[..., None] | None = None,
+    ) -> None:  # fmt: skip
+        self.plan = plan
+        self.constants = constants
+        self._fixed = [(slot, blas[name]) for name, slot in plan.blas.items()]
+        self._free: list[State] = []
+        self._watch = watch
+        self._dtypes = {n: mortice_dtype(row[5]) for n, row in self._by_number().items()}
+        self._inputs = [
+            (slot, source, tuple(s * self._itemsize(n) for s in strides), shape)
+            for n, slot, kind, shape, strides, _, source in plan.slots
+            if kind == "input"
+        ]
+        self._made = [
+            (n, slot, shape, _layout(shape, strides), self._dtypes[n].numpy, self._dtypes[n])
+            for n, slot, kind, shape, strides, *_ in plan.slots
+            if kind in ("output", "boundary")
+        ]
+        self._numbers = [
+            (k, s.slot, s.dtype == "f64")
+            for k, s in enumerate(plan.specs)
+            if isinstance(s, NumberSpec)
+        ]
+        self._generators = [
+            (k, s.slot) for k, s in enumerate(plan.specs) if isinstance(s, GeneratorSpec)
+        ]
+        self._tensors = [
+            (k, s.shape, tuple(n * mortice_dtype(s.dtype).itemsize for n in s.strides),
+             mortice_dtype(s.dtype))
+            for k, s in enumerate(plan.specs)
+            if isinstance(s, TensorSpec)
+        ]  # fmt: skip
+        self._steps = [self._step(s, functions) for s in plan.steps]
+        self._sources = {row[0]: row[6] for row in plan.slots if row[2] == "input"}
+
+    def _by_number(self) -> dict[int, Any]:
+        return {row[0]: row for row in self.plan.slots}
+
+    def _itemsize(self, number: int) -> int:
+        return self._dtypes[number].itemsize
+
+    def fits(self, inputs: tuple[Any, ...]) -> bool:
+        """True if the inputs are as the plan was made for."""
+        for k, shape, strides, dtype in self._tensors:
+            t = inputs[k]
+            a = t._a
+            if a.shape != shape or t._t is not dtype:
+                return False
+            if a.strides != strides and a.size > 1:
+                return False
+        return True
+
+    def __call__(self, *inputs: Any) -> tuple[Any, ...]:
+        try:
+            state = self._free.pop()
+        except IndexError:
+            state = State(self.plan, self._fixed)
+        words = state.words
+        given = (*inputs, *self.constants) if self.constants else inputs
+        for slot, source, _, _ in self._inputs:
+            words[slot] = address(array(given[source]))
+        for k, slot, is_float in self._numbers:
+            if is_float:
+                state.floats[slot] = inputs[k]
+            else:
+                words[slot] = inputs[k]
+        for k, slot in self._generators:
+            _put_generator(words, slot, inputs[k])
+        for n in range(self.plan.draws):
+            _put_generator(words, self.plan.draw_slot + 2 * n, None)
+        memory: dict[int, Any] = {}
+        for n, slot, shape, order, numpy_dtype, dtype in self._made:
+            made = np.empty(shape, numpy_dtype) if order is None else _strided(order, numpy_dtype)
+            words[slot] = address(made)
+            memory[n] = wrap(made, dtype)
+        for step in self._steps:
+            step(state, memory, given)
+        outputs = self._outputs(memory, inputs)
+        if self.plan.checks:
+            self._check(memory)
+        self._free.append(state)
+        return outputs
+
+    def _outputs(self, memory: dict[int, Any], inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        seen: set[int] = set()
+        out: list[Any] = []
+        for kind, x in self.plan.outputs:
+            if kind == "object":
+                out.append(x)
+            elif kind == "input":
+                out.append(inputs[x])
+            elif x in seen:  # two results that are equal are still two tensors
+                out.append(wrap(array(memory[x]).copy(), self._dtypes[x]))
+            else:
+                seen.add(x)
+                out.append(memory[x])
+        return tuple(out)
+
+    def _check(self, memory: dict[int, Any]) -> None:
+        for number, complaint in self.plan.checks:
+            if array(memory[number]).any():
+                raise mortice.errors.DimensionError(complaint)
+
+    # -- steps -----------------------------------------------------------------------------------
+
+    def _step(self, step: Any, functions: dict[str, Callable[[int], None]]) -> Callable[..., None]:
+        if isinstance(step, CallStep):
+            return self._foreign(step)
+        function = functions[step[1]]
+        return lambda state, memory, given: function(state.address)
+
+    def _foreign(self, step: CallStep) -> Callable[..., None]:
+        target = find_operator(step.target)
+        rows = self._by_number()
+
+        def fill(x: Any, tensors: list[Any], state: State, given: tuple[Any, ...]) -> Any:
+            if isinstance(x, tuple) and x:
+                if x[0] == "%":
+                    return tensors[x[1]]
+                if x[0] == "number":
+                    return (state.floats if x[2] == "f64" else state.words)[x[1]]
+                if x[0] == "generator":
+                    return _generator_at(state, x[1])
+            if isinstance(x, list):
+                return [fill(y, tensors, state, given) for y in x]
+            return x
+
+        def run(state: State, memory: dict[int, Any], given: tuple[Any, ...]) -> None:
+            tensors = [
+                memory[n] if n in memory else given[self._sources[n]] for n in step.args
+            ]  # fmt: skip
+            args = [fill(x, tensors, state, given) for x in step.template]
+            named = {k: fill(x, tensors, state, given) for k, x in step.kwargs}
+            found = target(*args, **named)
+            results = [found] if step.single else list(found)
+            for number, t in zip(step.results, results):
+                if number < 0:
+                    continue
+                row = rows[number]
+                memory[number] = t = _as_planned(t, row[3], row[4], self._dtypes[number])
+                state.words[row[1]] = address(array(t))
+
+        return run
+
+
+def _as_planned(t: Any, shape: Any, strides: Any, dtype: Any) -> Any:
+    """A foreign result with the strides that native code counts on."""
+    a = array(t)
+    if tuple(a.shape) != tuple(shape):
+        raise CompileError(
+            f"an operator gave a tensor of shape {tuple(a.shape)} where its shape rule says "
+            f"{tuple(shape)}."
+        )
+    wanted = tuple(s * a.itemsize for s in strides)
+    if a.strides == wanted or a.size <= 1:
+        return t
+    made = _strided(_layout(shape, strides) or tuple(range(len(shape))), a.dtype, shape)
+    made[...] = a
+    if made.strides != wanted and a.size > 1:
+        raise CompileError(f"an operator gave strides {a.strides}, expected {wanted}.")
+    return wrap(made, dtype)
+
+
+def _layout(shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
+    """None for row-major arrays, else (sizes by falling stride, how to transpose them)."""
+    from ..ir.index import contiguous
+
+    if all(s == c or n == 1 for s, c, n in zip(strides, contiguous(shape), shape)):
+        return None
+    order = sorted(range(len(shape)), key=lambda d: (-strides[d], d))
+    inverse = [order.index(d) for d in range(len(shape))]
+    return tuple(shape[d] for d in order), tuple(inverse)
+
+
+def _strided(layout: Any, dtype: Any, shape: Any = None) -> np.ndarray[Any, Any]:
+    if layout and isinstance(layout[0], tuple):
+        return np.empty(layout[0], dtype).transpose(layout[1])
+    return np.empty(shape, dtype)
+
+
+def _put_generator(words: Any, slot: int, generator: Any) -> None:
+    seed, offset = generator_for(generator, _CPU).take()
+    words[slot] = seed - (1 << 64) if seed >> 63 else seed
+    words[slot + 1] = offset - (1 << 64) if offset >> 63 else offset
+
+
+def _generator_at(state: State, slot: int) -> Any:
+    """A generator that gives exactly the numbers that were reserved for this operator."""
+    made = mortice.Generator()
+    made.manual_seed(state.words[slot] & ((1 << 64) - 1))
+    made.set_offset(state.words[slot + 1])
+    return made
+
+
+def find_operator(name: str) -> Any:
+    """The operator overload called ``aten.add.Tensor``."""
+    found: Any = mortice.ops
+    for part in name.split("."):
+        found = getattr(found, part)
+    return found
