@@ -10,7 +10,8 @@ from typing import Any
 from mortice._base.errors import SchemaMismatch, UnknownName, nearest
 from mortice._dispatch import keys as K
 from mortice._dispatch.bind import Misfit, bind
-from mortice._dispatch.call import failed
+from mortice._dispatch.call import failed, overridden
+from mortice._dispatch.modes import call_overridden, flat
 from mortice._dispatch.operator import Operator, get, load_namespace, names_in, overloads
 from mortice._dispatch.plan import call_overload
 from mortice._dispatch.state import GLOBAL, adjust
@@ -66,6 +67,8 @@ class OpOverload:
         try:
             return call_overload(self.operator, self._plans, args, kwargs)
         except Misfit as misfit:
+            if overridden(args, kwargs):
+                return call_overridden(self, flat(args, kwargs), args, kwargs, str(self))
             schema = self.operator.schema
             raise SchemaMismatch(
                 f"{schema.qualified}(): {misfit}.\nDeclaration: {schema}"
@@ -178,6 +181,8 @@ class OpOverloadPacket:
                 misfits.append(f"  {op.schema}\n    {misfit}")
                 continue
             return op(*values)
+        if overridden(args, kwargs):
+            return call_overridden(self, flat(args, kwargs), args, kwargs, str(self))
         raise SchemaMismatch(
             f"Overloaded operator {self} failed to match any schema:\n" + "\n".join(misfits)
         )

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from mortice.fx.interpreter import Interpreter, Transformer
     from mortice.fx.node import Node, has_side_effect, map_aggregate, map_arg
     from mortice.fx.proxy import Attribute, Proxy, TraceError, TracerBase
+    from mortice.fx.tracer import PH, Tracer, symbolic_trace, wrap
 
 _HOMES = {
     "Attribute": "proxy",
@@ -26,16 +27,20 @@ _HOMES = {
     "ImmutableList": "immutable",
     "Interpreter": "interpreter",
     "Node": "node",
+    "PH": "tracer",
     "Proxy": "proxy",
     "PyTreeCodeGen": "codegen",
     "PythonCode": "codegen",
     "TraceError": "proxy",
+    "Tracer": "tracer",
     "TracerBase": "proxy",
     "Transformer": "interpreter",
     "has_side_effect": "node",
     "make_fx": "dispatch_trace",
     "map_aggregate": "node",
     "map_arg": "node",
+    "symbolic_trace": "tracer",
+    "wrap": "tracer",
 }
 
 __all__ = [*_HOMES]

@@ -7,6 +7,7 @@ memory can be reused. Symbolic sizes are computed in a prologue (``s0 = x.shape[
 from __future__ import annotations
 
 import dataclasses
+import keyword
 import math
 import operator
 import sys
@@ -146,8 +147,13 @@ def generate(graph: Graph, root: str, dotted: bool) -> PythonCode:
     names = _Globals({n.name for n in graph.nodes}, dotted)
     codegen = graph._codegen
     flat = [n.name for n in placeholders]
-    parameters = codegen.parameters([_parameter(n, names) for n in placeholders])
+    given = _parameter_names(placeholders)
+    parameters = codegen.parameters(
+        [_parameter(n, name, names) for n, name in zip(placeholders, given)]
+    )
     lines = codegen.prologue(flat, names)
+    if not lines:
+        lines += [f"{n.name} = {x}" for n, x in zip(placeholders, given) if x != n.name]
     bound = symbols.bindings(graph)
     if bound:
         names.values.update(symbols.SCOPE)
@@ -167,10 +173,23 @@ def generate(graph: Graph, root: str, dotted: bool) -> PythonCode:
     return PythonCode(src, names.values)
 
 
-def _parameter(node: Node, names: _Globals) -> str:
+def _parameter_names(placeholders: list[Node]) -> list[str]:
+    """The placeholders' own names where these can be parameters, though they may be builtins'."""
+    found: list[str] = []
+    for node in placeholders:
+        wish = node.target.lstrip("*")
+        usable = (
+            wish.isidentifier() and not keyword.iskeyword(wish) and wish not in ("self", *found)
+        )
+        others = {n.name for n in placeholders if n is not node}
+        found.append(wish if usable and wish not in others else node.name)
+    return found
+
+
+def _parameter(node: Node, name: str, names: _Globals) -> str:
     if node.target.startswith("*"):
-        return node.target[: node.target.count("*")] + node.name
-    return f"{node.name} = {_literal(node.args[0], names)}" if node.args else node.name
+        return node.target[: node.target.count("*")] + name
+    return f"{name} = {_literal(node.args[0], names)}" if node.args else name
 
 
 def _drops(nodes: Sequence[Node]) -> str:
@@ -202,6 +221,8 @@ def _operator_form(node: Node, names: _Globals) -> str | None:
     if getattr(target, "__module__", None) == "_operator":
         shape = {1: _PREFIX, 2: _INFIX}.get(len(args), {}).get(target)
     if shape is not None:
+        if target is operator.getitem:
+            return f"{_operand(args[0], names)}[{_literal(args[1], names)}]"
         return shape.format(*(_operand(x, names) for x in args))
     if target is getattr and len(args) == 2 and str(args[1]).isidentifier():
         return f"{_literal(args[0], names)}.{args[1]}"

@@ -166,6 +166,9 @@ class GraphModule:
             "mortice.export.save, or the code (gm.code) and the state."
         )
 
+    def _get_name(self) -> str:
+        return self.class_name
+
     def __str__(self) -> str:
         return f"{self.class_name}()\n\n{self.code}"
 

@@ -101,6 +101,12 @@ class TracerBase:
         return Attribute(obj, "keys")()
 
 
+#: How tensors, symbolic numbers, operators and named tuples are told from other values.
+_NOT_OURS = frozenset(
+    ("_k", "_is_symbolic", "_is_symbolic_int", "_is_symbolic_float", "_schema", "_fields")
+)
+
+
 def _at() -> str:
     line = user_line()
     return f", at {line}" if line else ""
@@ -127,9 +133,7 @@ class Proxy:
         return f"Proxy({self.node.name})"
 
     def __getattr__(self, name: str) -> Attribute:
-        if name.startswith("__") and name.endswith("__"):
-            raise AttributeError(name)
-        if name == "_k":  # how tensors are told from other values: this is none
+        if name in _NOT_OURS or (name.startswith("__") and name.endswith("__")):
             raise AttributeError(name)
         return Attribute(self, name)
 
@@ -144,6 +148,18 @@ class Proxy:
 
     def keys(self) -> Any:
         return self.tracer.keys(self)
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        raise TraceError(
+            f"the traced program writes into {self.node.name}{_at()}, and a stand-in cannot be written to. "
+            "Use mortice.where or a scatter operator, or mortice.fx.make_fx, which follows writes."
+        )
+
+    def __contains__(self, element: Any) -> bool:
+        raise TraceError(
+            f"the traced program asks what {self.node.name} contains{_at()}; its values are not known "
+            "while it is traced."
+        )
 
     def __len__(self) -> int:
         raise TraceError(
