@@ -8,6 +8,7 @@ import pluggy
 
 from mortice._base.logging import active as active_logger
 from mortice._dispatch.keys import CPU as CPU_KEYS
+from mortice._dispatch.keys import device_bit, device_key_name
 from mortice._dispatch.operator import Declarations, declare, get
 from mortice._plugins.groups import HOOK_API_VERSION
 from mortice._tensor import philox
@@ -16,6 +17,7 @@ from mortice._tensor.device_methods import movable
 from mortice._tensor.generator import Generator
 from mortice._tensor.generator import chosen as generator_for
 from mortice._tensor.make import empty, view_of, wrap
+from mortice._tensor.placement import Placement, placement, placements
 from mortice._tensor.rows import write_result as write_back
 from mortice._tensor.runtime import DeviceRuntime, Features
 from mortice._tensor.streams import Event, Stream
@@ -59,6 +61,7 @@ __all__ = [
     "Event",
     "Features",
     "Generator",
+    "Placement",
     "Stream",
     "Tensor",
     "Unavailable",
@@ -70,8 +73,11 @@ __all__ = [
     "empty",
     "generator_for",
     "hookimpl",
+    "key_of",
     "movable",
     "named_returns",
+    "placement",
+    "placements",
     "promote",
     "random_draws",
     "result_type",
@@ -83,6 +89,12 @@ __all__ = [
 ]
 
 hookimpl = pluggy.HookimplMarker("mortice")
+
+
+def key_of(device_type: str) -> str:
+    """The dispatch key of a device type, for mortice.library: "npu" -> "NPU"."""
+    device_bit(device_type)  # a key can be parsed from its name when it has been mentioned
+    return device_key_name(device_type)
 
 
 def default_dtype() -> dtypes.DType:

@@ -174,21 +174,29 @@ def _select(op: Operator, keys: int) -> Kernel:
 
 
 def _on_device(op: Operator, device: str) -> Kernel:
-    key = K.device_key_name(device)
-    found = op.registered(key)
+    return locate(op, device)[1]
+
+
+def locate(op: Operator, device: str) -> tuple[str, Kernel]:
+    """(how, kernel) of an operator on a device type.
+
+    ``how`` is "registered" (through mortice.library), "declared" (by the operator's package),
+    "core" (memory and copies), "kernel" (of the device's package), "row" (views, in-place and out=
+    forms, from what the operator's row says), "decomposition" or "fallback". NoKernel where there
+    is none.
+    """
+    found = op.registered(K.device_key_name(device))
     if found is not None and not _is_fallthrough(found):
-        return found
+        return "registered", found
     found = op.row.kernel(device)
     if found is not None:
-        return found
+        return "declared", found
     if device == "cpu":
         found = host_kernel(op.name)
-        if found is not None:
-            return found
     elif "cross_device" in op.row.tags:
         found = any_device_kernel(op.name)
-        if found is not None:
-            return found
+    if found is not None:
+        return "core", found
     failure: PluginError | None = None
     if device != "meta" and op.row.kind != "view" and op.row.family:
         try:
@@ -198,17 +206,17 @@ def _on_device(op: Operator, device: str) -> Kernel:
                 raise no_kernel(op, device, error) from error
             failure = error
         if found is not None:
-            return found
+            return "kernel", found
     if device not in ("cpu", "meta"):
         found = any_device_kernel(op.name)
         if found is not None:
-            return found
-    found = _composite(op, device)
-    if found is not None:
-        return found
+            return "core", found
+    composite = _composite(op, device)
+    if composite is not None:
+        return composite
     found = _fallback(op, device)
     if found is not None:
-        return found
+        return "fallback", found
     if device == "meta" and op.missing_meta is not None:
         raise op.missing_meta()
     raise no_kernel(op, device, failure)
@@ -218,16 +226,16 @@ def _is_fallthrough(kernel: Kernel) -> bool:
     return type(kernel).__name__ == "Fallthrough"
 
 
-def _composite(op: Operator, device: str) -> Kernel | None:
+def _composite(op: Operator, device: str) -> tuple[str, Kernel] | None:
     for key in ("CompositeExplicitAutogradNonFunctional", "CompositeExplicitAutograd"):
         found = op.registered(key)
         if found is not None:
-            return mark_composite(found)
+            return "registered", mark_composite(found)
     found = from_row(op, device)
     if found is not None:
-        return found
+        return "row", found
     found = op.decomposition() or op.registered("CompositeImplicitAutograd") or op.body()
-    return None if found is None else mark_composite(found)
+    return None if found is None else ("decomposition", mark_composite(found))
 
 
 def _fallback(op: Operator, device: str) -> Kernel | None:

@@ -67,7 +67,10 @@ class DeviceModule(ModuleType):
 
     def current_device(self) -> int | str:
         """Index of the thread's current device ("cpu" for the CPU)."""
-        return "cpu" if self._device_type == "cpu" else self._at().index or 0
+        if self._device_type == "cpu":
+            return "cpu"
+        self.init()
+        return self._at().index or 0
 
     def set_device(self, device: Any) -> None:
         """Make a device the thread's current one."""

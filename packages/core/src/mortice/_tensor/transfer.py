@@ -76,7 +76,8 @@ def copy_between(target: Any, source: Any) -> None:
     """Copy elements between devices, or within a device that is not the host, broadcasting."""
     if type(target._a) is not np.ndarray and target._a.buffer is None:
         return  # sizes without data
-    if _on_one_type(target._a, source._a) and _within(target._a, source._a):
+    to, of = target._a, source._a
+    if type(to) is DeviceArray and type(of) is DeviceArray and _within(to, of):
         return
     data = np.broadcast_to(to_host(source), tuple(target.shape))
     if target.device is CPU:
@@ -87,15 +88,10 @@ def copy_between(target: Any, source: Any) -> None:
     from_host(target, data)
 
 
-def _on_one_type(target: Any, source: Any) -> bool:
-    """Whether both are in memory of one type of device, not on the host."""
-    if type(target) is not DeviceArray or type(source) is not DeviceArray:
-        return False
-    return target.device.type == source.device.type and source.buffer is not None
-
-
 def _within(target: DeviceArray, source: DeviceArray) -> bool:
     """Copy on the device itself; False where that takes the way through the host."""
+    if target.device.type != source.device.type or source.buffer is None:
+        return False
     shape = target.shape
     if not target.size:
         return True

@@ -14,12 +14,25 @@ if TYPE_CHECKING:
     from mortice._plugins.report import Backend, Decision
 
 
-@click.command("why", help="Show why NAME (an entry, KIND:NAME or a distribution) is as it is.")
+@click.command(
+    "why",
+    help="Show why NAME (an entry, KIND:NAME or a distribution) is as it is; "
+    "of a device also where OPERATOR runs on it (`all`: counts).",
+)
 @click.argument("name")
+@click.argument("operator", required=False)
+@click.option("--dtype", "dtypes", multiple=True, help="Dtypes of OPERATOR's tensors, in order.")
 @click.option("--json", "json_", is_flag=True, help="Print JSON.")
 @click.option("--load", is_flag=True, help="Try to load it, in a child process.")
-def command(name: str, json_: bool, load: bool) -> None:
+def command(
+    name: str, operator: str | None, dtypes: tuple[str, ...], json_: bool, load: bool
+) -> None:
     """Print what every check said; exit 1 if it cannot be used, 2 if nobody provides it."""
+    if operator is not None:
+        from mortice.cli import placement
+
+        placement.show(name.removeprefix("device:"), operator, dtypes, json_=json_)
+        return
     from mortice._plugins import manager, report
 
     decisions = report.why(name)
