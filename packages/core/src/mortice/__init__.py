@@ -87,6 +87,7 @@ _install()
 
 #: Public names whose modules are imported when they are first used.
 _LAZY = {
+    "compile": "mortice._compile.front",
     "set_num_threads": "mortice._tensor.devices",
     "get_num_threads": "mortice._tensor.devices",
     "autocast": "mortice._autograd.autocast",

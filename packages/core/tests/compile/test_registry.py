@@ -10,8 +10,8 @@ import mortice
 from mortice import compiler
 from mortice._compile.declaration import chosen_options
 from mortice._compile.registry import resolve
-from mortice._compile.segment import call_backend
 from mortice._compile.settings import Settings
+from mortice._compile.stages import call_backend
 from mortice.errors import (
     ArgumentError,
     BackendFailed,

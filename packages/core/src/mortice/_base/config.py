@@ -33,6 +33,7 @@ accelerator: str | None
 cache_dir: str | None
 fallback: str
 logs: dict[str, str] | None
+dump: str | None
 num_threads: int
 plugins: tuple[str, ...] | None
 disable_plugins: tuple[str, ...]

@@ -106,6 +106,13 @@ KNOBS: dict[str, Knob] = {
             "`plugins=debug`. A bare name means `info`; `all` names every logger.",
         ),
         Knob(
+            "dump",
+            "path",
+            None,
+            "Directory to which each compiled graph is written, as code and drawn, with what the "
+            "backend made of it.",
+        ),
+        Knob(
             "num_threads",
             "int",
             0,

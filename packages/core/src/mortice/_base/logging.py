@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 # Name -> what it logs. A part of mortice that begins to log adds its row.
 LOGGERS: dict[str, str] = {
     "plugins": "directories scanned, plug-ins loaded or refused, probes",
+    "graph": "compiling: each captured graph, and what is handed to the backend, as code",
     "fusion": "which operators a compile backend puts into one kernel, which not, and why",
+    "output_code": "the code that a compile backend made",
 }
 
 _ready = False

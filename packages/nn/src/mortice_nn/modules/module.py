@@ -57,6 +57,7 @@ class Module(ModuleState, ModuleConvert):
     """
 
     dump_patches: bool = False
+    _compiled_call: Any = None
     training: bool
     _forward_hooks: Table
     _forward_hooks_with_kwargs: dict[int, bool]
@@ -90,6 +91,8 @@ class Module(ModuleState, ModuleConvert):
         )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self._compiled_call is not None:
+            return self._compiled_call(*args, **kwargs)
         if (
             self._forward_hooks
             or self._forward_pre_hooks
@@ -99,6 +102,29 @@ class Module(ModuleState, ModuleConvert):
         ):
             return call_with_hooks(self, args, kwargs)
         return self.forward(*args, **kwargs)
+
+    def _uncompiled(self, *args: Any, **kwargs: Any) -> Any:
+        """What ``__call__`` is without ``compile()``: the hooks and forward."""
+        if GLOBAL or any(self.__dict__[table] for table in _CALL_HOOKS):
+            return call_with_hooks(self, args, kwargs)
+        return self.forward(*args, **kwargs)
+
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        """Compile the calls of this module, in place; arguments are ``mortice.compile``'s.
+
+        The module stays what it is: its type, names in ``state_dict`` and copies. A copy, and what
+        is loaded from a pickle, is not compiled.
+        """
+        self.__dict__["_compiled_call"] = mortice.compile(self._uncompiled, *args, **kwargs)
+
+    def __mortice_compile__(self, wrap: Callable[..., Any]) -> Any:
+        """What ``mortice.compile(module)`` gives: a Module that shares all state with this one."""
+        from mortice_nn.modules.compiled import compiled_module
+
+        return compiled_module(self, wrap)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_compiled_call"}
 
     # -- registration ------------------------------------------------------------------------
 
@@ -472,6 +498,7 @@ class Module(ModuleState, ModuleConvert):
         return layout_repr(self._get_name(), extra, children)
 
 
+_CALL_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _TABLES = ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set", "training")
 
 

@@ -1,0 +1,214 @@
+"""Running a compiled forward graph so that autograd finds its compiled backward graph."""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from mortice._autograd.grad_mode import no_grad, set_grad_enabled
+from mortice._autograd.node import Info, Node, attach_many, save, save_result, unpack
+from mortice._autograd.views import refresh
+from mortice._base.errors import AutogradError
+from mortice._dispatch import keys as K
+from mortice._dispatch.state import THREAD
+from mortice._tensor.make import alias_of
+from mortice.fx.symbols import bindings
+
+from . import costs
+from .joint import Traced
+from .partition import Backward, backward_half, choose_saved, counterparts, forward_half
+from .stages import Stages
+
+
+class CompiledNode(Node):
+    """The history of what one call of a compiled graph returned."""
+
+    __slots__ = ("sizes", "training")
+
+    training: Training
+    sizes: dict[str, int]
+
+
+class Training:
+    """A captured graph with a derivative: called as the graph is, its outputs have a history.
+
+    The backward graph is compiled at the first backward pass, for those outputs that then receive
+    a gradient, by the backend and with the options and configuration of the forward pass.
+    """
+
+    def __init__(self, traced: Traced, stages: Stages) -> None:
+        joint = traced.joint
+        self.traced = traced
+        self.stages = stages
+        self._context = contextvars.copy_context()
+        self._lock = threading.RLock()
+        self._backwards: dict[tuple[bool, ...], _Compiled] = {}
+        with stages.timed("partition"):
+            self.saved, _ = choose_saved(joint)
+            forward = forward_half(joint, self.saved, traced.plain, traced.recorded)
+        self.forward = stages.compile("forward", forward)
+        self.inputs = [i for i, g in enumerate(joint.grads) if g is not None]
+        self._with_tangent = frozenset(traced.tangents)
+        self._aliases = [i for i, node in enumerate(joint.outputs) if _may_alias(node)]
+        self._sources = _sources(traced, self.saved)
+        self._sizes = _size_reader(traced)
+
+    def __call__(self, *inputs: Any) -> tuple[Any, ...]:
+        with no_grad():
+            results = self.forward(*inputs)
+        count = len(self.traced.joint.outputs)
+        outputs = list(results[:count])
+        for i in self._aliases:
+            outputs[i] = alias_of(outputs[i])
+        node = CompiledNode()
+        node.info = _INFO
+        node.training = self
+        node.edges = tuple([_edge(inputs[i]) for i in self.inputs])
+        node.sizes = self._sizes(*inputs) if self._sizes is not None else {}
+        tracked = self._with_tangent
+        attach_many(node, [x if i in tracked else None for i, x in enumerate(outputs)])
+        node.saved = tuple([
+            (save_result if kind == "output" and i in tracked else save)(places[kind][i])
+            for places in ({"primal": inputs, "output": outputs, "kept": results},)
+            for kind, i in self._sources
+        ])  # fmt: skip
+        returned = self.traced.returned
+        if self.traced.recorded:
+            with set_grad_enabled(True):
+                for place, value in zip(self.traced.recorded, outputs[returned:]):
+                    inputs[place].copy_(value)
+        return tuple(outputs[:returned])
+
+    def backward(self, node: CompiledNode, grads: list[Any]) -> tuple[Any, ...]:
+        """Gradients of the inputs that have one, given those of the outputs."""
+        saved = unpack(node)
+        given = tuple([grads[i] is not None for i in self.traced.tangents])
+        compiled = self._backwards.get(given) or self._compile_backward(given)
+        half = compiled.half
+        tangents = [
+            self._tangent(grads, self.traced.tangents[i], node).contiguous() for i in half.tangents
+        ]
+        kept = [saved[i] for i in half.saved]
+        with no_grad():
+            found = compiled.run(*kept, *[node.sizes[name] for name in half.sizes], *tangents)
+        result = tuple([found[i] for i in self.inputs])
+        return _differentiable_once(node, result, tangents) if THREAD.grad_enabled else result
+
+    def _tangent(self, grads: list[Any], output: int, node: CompiledNode) -> Any:
+        if grads[output] is not None:
+            return grads[output]
+        from mortice._dispatch.operator import get
+
+        shape, dtype = node.output_meta(output)
+        device = self.traced.joint.outputs[output].meta["val"].device
+        return get("full")(shape, 0, dtype, None, device, None)
+
+    def _compile_backward(self, given: tuple[bool, ...]) -> _Compiled:
+        with self._lock:
+            found = self._backwards.get(given)
+            if found is None:
+                found = self._context.copy().run(self._made, given)
+                self._backwards[given] = found
+            return found
+
+    def _made(self, given: tuple[bool, ...]) -> _Compiled:
+        joint, saved = self.traced.joint, self.saved
+        half = None
+        with self.stages.undisturbed():
+            if not all(given):  # what belongs to outputs without a gradient is left out
+                other = self.stages.joint(given).joint
+                half = backward_half(other, counterparts(joint, saved, other))
+            if half is None:
+                half = backward_half(joint, saved)
+            assert half is not None, "the cut leaves nothing that the backward graph needs"
+            return _Compiled(half, self.stages.compile("backward", half.module))
+
+
+class _Compiled:
+    __slots__ = ("half", "run")
+
+    def __init__(self, half: Backward, run: Callable[..., Any]) -> None:
+        self.half = half
+        self.run = run
+
+
+def _edge(x: Any) -> Any:
+    if x._k & K.VIEW and x._s is not None and x._s.epoch:
+        refresh(x)
+    return x._g
+
+
+def _may_alias(node: Any) -> bool:
+    """Whether a backend may return an input, or a view of something, for an output."""
+    if node.op == "placeholder":
+        return True
+    schema = getattr(node.target, "_schema", None)
+    return schema is None or costs.is_view(schema)
+
+
+def _sources(traced: Traced, saved: Sequence[Any]) -> list[tuple[str, int]]:
+    """Where each value kept is found after a call: an input, an output, or behind the outputs."""
+    joint = traced.joint
+    written = {joint.primals[i] for i in (*(i for i, _ in traced.plain), *traced.recorded)}
+    place = {node: i for i, node in enumerate(joint.primals)}
+    output = {node: i for i, node in reversed([*enumerate(joint.outputs)])}
+    found: list[tuple[str, int]] = []
+    behind = len(joint.outputs)
+    for node in saved:
+        if node in place and node not in written:
+            found.append(("primal", place[node]))
+            continue
+        if node in output and node not in written:
+            found.append(("output", output[node]))
+        else:
+            found.append(("kept", behind))
+        behind += 1
+    return found
+
+
+def _size_reader(traced: Traced) -> Callable[..., dict[str, int]] | None:
+    """A function of the inputs that gives the value of every symbol; None if there is none."""
+    graph = traced.joint.module.graph
+    code = bindings(graph)
+    if not code:
+        return None
+    names = ", ".join(node.name for node in traced.joint.primals)
+    pairs = ", ".join(f"{name!r}: {text}" for shown in code.values() for name, text in shown)
+    # Made of the names of placeholders and of positions.
+    return eval(f"lambda {names}: {{{pairs}}}")  # noqa: S307
+
+
+def _backward(node: Any, grads: list[Any]) -> tuple[Any, ...]:
+    return node.training.backward(node, grads)
+
+
+_INFO = Info("CompiledBackward", _backward, None)
+
+
+# -- gradients of gradients -----------------------------------------------------------------------
+
+
+def _refuse(node: Any, grads: list[Any]) -> Any:
+    raise AutogradError(
+        "the gradient of a compiled function is asked for a second time (create_graph=True), and "
+        "its backward graph has no derivative. Compile the function with backend='eager', whose "
+        "operators record their own histories, or call it uncompiled."
+    )
+
+
+_TWICE = Info("CompiledBackwardBackward", _refuse, None)
+
+
+def _differentiable_once(
+    node: CompiledNode, found: tuple[Any, ...], tangents: Sequence[Any]
+) -> tuple[Any, ...]:
+    """The gradients with a history that raises when it is followed."""
+    results = [None if g is None else alias_of(g) for g in found]
+    history = Node()
+    history.info = _TWICE
+    history.edges = (*node.edges, *(t._g for t in tangents if t._g is not None))
+    history.saved = ()
+    attach_many(history, results)
+    return tuple(results)

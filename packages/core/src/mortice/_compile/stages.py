@@ -1,0 +1,98 @@
+"""Compiling one captured graph: its stages with their times, what is logged, dumped and reported."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from mortice._base.errors import BackendFailed, MorticeError
+from mortice._plugins import emit
+from mortice.fx import GraphModule
+
+from . import show
+from .joint import Traced, trace_joint
+from .plain import plain_state
+from .settings import Settings
+from .tracing import fake_mode_of
+
+
+class Stages:
+    """The work on one captured graph, and its record.
+
+    Attributes:
+        seconds: Stage -> time spent in it so far; a backward graph is compiled later than the rest.
+        graphs: What was handed to the backend: ``graph``, or ``forward`` and ``backward``.
+        results: What the backend made of each.
+    """
+
+    def __init__(
+        self, gm: GraphModule, examples: Sequence[Any], settings: Settings, table: Any
+    ) -> None:
+        self.gm = gm
+        self.examples = list(examples)
+        self.settings = settings
+        self.table = table
+        self.seconds: dict[str, float] = {}
+        self.graphs: dict[str, GraphModule] = {}
+        self.results: dict[str, Callable[..., Any]] = {}
+
+    @contextmanager
+    def timed(self, stage: str) -> Generator[None, None, None]:
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            spent = time.perf_counter() - started
+            self.seconds[stage] = self.seconds.get(stage, 0.0) + spent
+
+    @contextmanager
+    def undisturbed(self) -> Generator[None, None, None]:
+        """Within, graphs are traced and compiled: none of the caller's modes is in force."""
+        with plain_state(), fake_mode_of(self.examples):
+            yield
+
+    def joint(self, given: Sequence[bool] | None = None) -> Traced:
+        """The captured graph with its gradients."""
+        with self.timed("trace"):
+            return trace_joint(self.gm, self.examples, self.table, given)
+
+    def compile(self, part: str, gm: GraphModule) -> Callable[..., Any]:
+        """Hand one graph to the backend."""
+        started = time.perf_counter()
+        with self.timed(f"backend, {part}"):
+            run = call_backend(gm, _values(gm), self.settings)
+        show.compiled(part, self.settings.backend_name, gm, run)
+        self.graphs[part] = gm
+        self.results[part] = run
+        emit(
+            "graph_compiled",
+            backend=self.settings.backend_name,
+            graph=gm,
+            seconds=time.perf_counter() - started,
+        )
+        return run
+
+
+def _values(gm: GraphModule) -> list[Any]:
+    return [node.meta["val"] for node in gm.graph.nodes if node.op == "placeholder"]
+
+
+def call_backend(gm: Any, examples: Sequence[Any], settings: Settings) -> Callable[..., Any]:
+    """What the backend makes of one graph; BackendFailed if it raises or gives no callable."""
+    keywords = {"options": settings.options} if settings.options else {}
+    try:
+        run = settings.backend(gm, list(examples), **keywords)
+    except MorticeError:
+        raise
+    except Exception as error:
+        raise BackendFailed(
+            f"backend {settings.backend_name!r} raised {type(error).__name__}: {error}"
+        ) from error
+    if not callable(run):
+        raise BackendFailed(
+            f"backend {settings.backend_name!r} returned {type(run).__name__}, and a callable is "
+            "expected, fn(*inputs) -> tuple. To run the graph as it is, return gm."
+        )
+    return run

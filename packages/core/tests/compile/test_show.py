@@ -1,0 +1,69 @@
+"""Logs and dumps of what was compiled."""
+
+from __future__ import annotations
+
+import mortice
+from mortice._capture.fake import FakeTensorMode
+from mortice._compile.front import _settings
+from mortice._compile.segment import compile_segment
+from mortice.fx import make_fx
+
+
+class Result:
+    output_code = "the code"
+    fusion = "all of it"
+
+    def __init__(self, gm):
+        self.gm = gm
+
+    def __call__(self, *inputs):
+        return self.gm(*inputs)
+
+
+def backend(gm, example_inputs):
+    return Result(gm)
+
+
+def train() -> None:
+    x = mortice.ones(3, requires_grad=True)
+    fake = FakeTensorMode().from_tensor(x)
+    gm = make_fx(lambda x: (x.sin().cos(),))(fake.detach())
+    run = compile_segment(gm, [fake], _settings(False, None, backend, None, None, None))
+    run(x)[0].sum().backward()
+
+
+def test_logs_say_what_was_compiled(capsys) -> None:
+    with mortice.config.override(logs="graph,output_code=info"):
+        from mortice._base.logging import configure
+
+        configure()
+        train()
+    configure()
+    said = capsys.readouterr().err
+    assert "mortice.graph INFO: forward of 6 nodes for backend backend" in said
+    assert "mortice.ops.aten.sin.default(" in said
+    assert "mortice.graph INFO: backward of" in said
+    assert "mortice.output_code INFO: backward of" in said
+    assert "the code" in said
+    assert "all of it" not in said
+
+
+def test_without_logs_nothing_is_said(capsys) -> None:
+    train()
+    assert capsys.readouterr() == ("", "")
+
+
+def test_an_empty_variable_is_unset(site) -> None:
+    code = "import mortice; print(mortice.config.logs, mortice.config.dump)"
+    assert site.run(code, MORTICE_LOGS="", MORTICE_DUMP="").split() == ["None", "None"]
+
+
+def test_dumps_hold_the_graphs(tmp_path) -> None:
+    with mortice.config.override(dump=str(tmp_path)):
+        train()
+    parts = sorted(tmp_path.iterdir())
+    assert [p.name.rpartition("-")[2] for p in parts] == ["forward", "backward"]
+    assert "mortice.ops.aten.sin.default" in (parts[0] / "graph.py").read_text()
+    assert "placeholder" in (parts[1] / "graph.txt").read_text()
+    assert (parts[1] / "output_code.txt").read_text() == "the code"
+    assert (parts[1] / "fusion.txt").read_text() == "all of it"
