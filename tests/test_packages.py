@@ -23,6 +23,7 @@ BUDGETS: dict[str, tuple[int, set[str]]] = {
     "mortice-llvm": (300_000, {"llvmlite"}),
     "mortice-cpu": (300_000, {"mortice", "mortice-llvm", "numpy"}),
     "mortice-inductor": (300_000, {"mortice", "mortice-llvm", "numpy"}),
+    "mortice-gloo": (60_000, {"mortice", "numpy", "xoscar"}),
     "mortice-nn": (200_000, {"mortice", "numpy"}),
     "mortice-testing": (300_000, {"mortice", "numpy", "pytest", "hypothesis"}),
 }

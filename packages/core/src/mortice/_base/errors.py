@@ -174,6 +174,63 @@ class Unavailable(MorticeError, RuntimeError):
         self.fix = fix
 
 
+# -- distributed -------------------------------------------------------------------------------
+
+
+class DistError(MorticeError, RuntimeError):
+    """Base of the errors of ``mortice.distributed``."""
+
+
+class DistNetworkError(DistError):
+    """A connection cannot be made or broke. ``errno`` is the system's number, where there is one."""
+
+    def __init__(self, message: str, errno: int | None = None) -> None:
+        super().__init__(message)
+        self.errno = errno
+
+
+class DistStoreError(DistError):
+    """A store cannot do what was asked."""
+
+
+class StoreTimeout(DistStoreError, TimeoutError):
+    """Keys did not appear in time. ``keys`` are those that are missing."""
+
+    def __init__(self, message: str, keys: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.keys = keys
+
+
+class DistBackendError(DistError):
+    """An operation of a group failed.
+
+    ``operation`` and ``sequence`` say which, ``rank`` where, ``gone`` which ranks have ended.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        operation: str = "",
+        sequence: int = 0,
+        rank: int = -1,
+        gone: tuple[int, ...] = (),
+    ) -> None:
+        super().__init__(message)
+        self.operation = operation
+        self.sequence = sequence
+        self.rank = rank
+        self.gone = gone
+
+
+class OperationTimeout(DistBackendError, TimeoutError):
+    """An operation of a group did not end in time."""
+
+
+class NotAGroup(MorticeError, ValueError):
+    """There is no process group yet, or this process is not a member of the one given."""
+
+
 # -- files -------------------------------------------------------------------------------------
 
 

@@ -39,6 +39,16 @@ BUILT_IN: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
         "mortice._compile.backends",
         {"summary": "computes nothing: returns preallocated outputs", "tags": ["debug"]},
     ),
+    (
+        "mortice.distributed_backends",
+        "fake",
+        "mortice.distributed.fake",
+        {
+            "summary": "no other processes: every operation ends at once",
+            "tags": ["debug"],
+            "devices": ["cpu"],
+        },
+    ),
 )
 
 _registered: dict[tuple[str, str], Entry] = {}

@@ -1,0 +1,1 @@
+"""Tests of distributed backends with real processes."""
