@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from mortice.fx.codegen import CodeGen, PythonCode, PyTreeCodeGen
     from mortice.fx.dispatch_trace import make_fx
+    from mortice.fx.drawing import draw
     from mortice.fx.graph import Graph
     from mortice.fx.graph_module import GraphModule
     from mortice.fx.immutable import ImmutableDict, ImmutableList
@@ -35,6 +36,7 @@ _HOMES = {
     "Tracer": "tracer",
     "TracerBase": "proxy",
     "Transformer": "interpreter",
+    "draw": "drawing",
     "has_side_effect": "node",
     "make_fx": "dispatch_trace",
     "map_aggregate": "node",
