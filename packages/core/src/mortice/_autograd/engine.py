@@ -11,7 +11,7 @@ from mortice._autograd.grad_mode import set_grad_enabled
 from mortice._autograd.node import Leaf, freed
 from mortice._base.errors import ArgumentError, AutogradError
 from mortice._dispatch import keys as K
-from mortice._dispatch.state import THREAD
+from mortice._dispatch.state import THREAD, unrecorded
 from mortice._types.shapes import numel
 
 # References to a gradient that nobody else holds: the caller's local, ``first_gradient``'s
@@ -38,9 +38,10 @@ def backward(
         inputs = _as_tuple(inputs)
         if not inputs:
             raise AutogradError("`inputs` argument to `backward()` cannot be empty.")
-    seeds = _seeds(roots, grads)
     keep = create_graph if retain_graph is None else retain_graph
-    _run(seeds, keep, create_graph, inputs, accumulate=True)
+    with unrecorded():
+        seeds = _seeds(roots, grads)
+        _run(seeds, keep, create_graph, inputs, accumulate=True)
 
 
 def grad(
@@ -65,9 +66,10 @@ def grad(
                 "One of the differentiated Tensors does not require grad. Call "
                 ".requires_grad_() on it before it is used."
             )
-    seeds = _seeds(roots, grads)
     keep = create_graph if retain_graph is None else retain_graph
-    found = _run(seeds, keep, create_graph, wanted, accumulate=False)
+    with unrecorded():
+        seeds = _seeds(roots, grads)
+        found = _run(seeds, keep, create_graph, wanted, accumulate=False)
     if materialize_grads:
         found = [x.new_zeros(x.shape) if g is None else g for x, g in zip(wanted, found)]
     elif not allow_unused and any(g is None for g in found):

@@ -20,7 +20,7 @@ from mortice._autograd.node import (
 )
 from mortice._base.errors import ArgumentError, AutogradError
 from mortice._dispatch import keys as K
-from mortice._dispatch.state import THREAD
+from mortice._dispatch.state import THREAD, unrecorded
 from mortice._tensor.make import alias_of, base_of
 
 
@@ -128,6 +128,11 @@ class Function:
     @classmethod
     def apply(cls, *args: Any) -> Any:
         """Run forward and record backward, if an argument requires grad."""
+        with unrecorded():
+            return cls._apply(args)
+
+    @classmethod
+    def _apply(cls, args: tuple[Any, ...]) -> Any:
         ctx = FunctionCtx()
         tensors = [value if _is_tensor(value) else None for value in args]
         ctx.needs_input_grad = tuple(t is not None and t.requires_grad for t in tensors)

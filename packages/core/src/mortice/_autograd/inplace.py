@@ -68,7 +68,7 @@ def rebase(t: Any, node: Node) -> None:
         t._k |= K.AUTOGRAD
         if s is not None:
             s.epoch += 1
-            _views_may_be_stale()
+            views_may_be_stale()
         return
     copied = Node()
     copied.info = _COPY_SLICES
@@ -82,7 +82,7 @@ def rebase(t: Any, node: Node) -> None:
     base._k |= K.AUTOGRAD
     s = storage_of(base)
     s.epoch += 1
-    _views_may_be_stale()
+    views_may_be_stale()
     from mortice._autograd.views import regenerate
 
     regenerate(t, base, s.epoch)
@@ -91,7 +91,7 @@ def rebase(t: Any, node: Node) -> None:
         base_info.epoch = s.epoch
 
 
-def _views_may_be_stale() -> None:
+def views_may_be_stale() -> None:
     if not GLOBAL.views_may_be_stale:
         GLOBAL.views_may_be_stale = True
         clear_tables()

@@ -9,6 +9,7 @@ from mortice._autograd.hooks import add_hook
 from mortice._autograd.node import Leaf, Node, Output
 from mortice._base.errors import AutogradError, InvalidState
 from mortice._dispatch import keys as K
+from mortice._dispatch.state import GLOBAL
 from mortice._tensor.make import alias_of, storage_of
 
 
@@ -22,6 +23,8 @@ def _fresh(t: Any) -> None:
 def set_requires_grad(t: Any, value: bool) -> None:
     if value == t.requires_grad:
         return
+    if GLOBAL.watch:
+        GLOBAL.settle(t, "requires_grad_")
     if value:
         if not t._t.differentiable:
             raise AutogradError(
@@ -53,6 +56,8 @@ def is_leaf(t: Any) -> bool:
 
 
 def grad_fn(t: Any) -> Any:
+    if GLOBAL.watch:
+        GLOBAL.settle(t, "grad_fn")
     _fresh(t)
     g = t._g
     return None if g is None or type(g) is Leaf else g.node
@@ -122,6 +127,8 @@ def retain_grad(t: Any) -> None:
         raise AutogradError("can't retain_grad on Tensor that has requires_grad=False")
     if is_leaf(t) or retains_grad(t):
         return
+    if GLOBAL.watch:
+        GLOBAL.settle(t, "retain_grad")
     t.__dict__["_retains"] = True
     t.__dict__["_grad"] = None
     ref = weakref.ref(t)
@@ -144,6 +151,8 @@ def _tensor_hooks(t: Any, kind: str) -> dict[int, Any]:
 def register_hook(t: Any, hook: Any) -> Any:
     if not t.requires_grad:
         raise AutogradError("cannot register a hook on a tensor that doesn't require gradient")
+    if GLOBAL.watch:
+        GLOBAL.settle(t, "register_hook")
     return add_hook(_tensor_hooks(t, "tensor"), hook)
 
 
@@ -171,6 +180,8 @@ def detach_(t: Any) -> Any:
             "Can't detach views in-place. Use detach() instead. If you are using "
             "DistributedDataParallel, wrap the model before viewing its parameters."
         )
+    if GLOBAL.watch:
+        GLOBAL.settle(t, "detach_")
     t._g = None
     t._k &= ~K.AUTOGRAD
     return t
@@ -180,11 +191,14 @@ def get_data(t: Any) -> Any:
     """A detached alias whose version counter is its own, so autograd does not see its writes."""
     from mortice._tensor.storage import Storage
 
+    if GLOBAL.watch:
+        GLOBAL.settle(t, "data")
     r = alias_of(t)
     s = storage_of(t)
     own = object.__new__(Storage)
     own.root, own.device, own.version, own.epoch = s.root, s.device, 0, 0
     own._bytes, own._nbytes = s._bytes, s._nbytes  # pyright: ignore[reportPrivateUsage]
+    own.owner, own.pending, own.exported = s.owner or s, None, s.exported
     r._s = own
     return r
 
@@ -193,6 +207,9 @@ def set_data(t: Any, value: Any) -> None:
     """Let a tensor hold other data, its identity and history kept."""
     if not hasattr(value, "_k"):
         raise TypeError(f".data must be set to a Tensor, not {type(value).__name__}")
+    if GLOBAL.watch:
+        GLOBAL.settle(t, "data")
+        GLOBAL.settle(value, "data")
     if t._g is not None and not value._t.differentiable:
         raise AutogradError(
             "data set to a tensor that requires gradients must be floating point or complex dtype"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mortice._autograd.node import Info, Node
+from mortice._autograd.pending import PendingEdge
 from mortice._dispatch import keys as K
 from mortice._dispatch.operator import Kernel, Operator
 from mortice._dispatch.state import THREAD
@@ -24,6 +25,11 @@ def refresh(t: Any) -> None:
     base = base_of(t)
     assert base is not None
     if base._k & K.AUTOGRAD:
+        if base._g is not None and base._g.__class__ is PendingEdge:
+            t._g = base._g
+            t._k |= K.AUTOGRAD
+            t._b = ViewInfo(base, s.epoch)
+            return
         regenerate(t, base, s.epoch)
     else:
         t._b = ViewInfo(base, s.epoch)
@@ -87,14 +93,14 @@ def refreshing(op: Operator) -> Kernel:
                 refresh(value)
         if written and THREAD.grad_enabled:
             for i in written:
-                _check_write(args[i], op)
+                check_write(args[i], op)
         keys = op.keys_of(args) & ~K.VIEW
         return op.lookup(keys)(*args)
 
     return refreshed
 
 
-def _check_write(t: Any, op: Operator) -> None:
+def check_write(t: Any, op: Operator) -> None:
     if getattr(t, "_k", K.AUTOGRAD) & K.AUTOGRAD:
         return  # no tensor, or the operator's autograd kernel checks
     base = base_of(t)

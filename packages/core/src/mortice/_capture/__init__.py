@@ -1,1 +1,1 @@
-"""Capture: tensors without data, and what runs of Python are recorded as."""
+"""Capture: a compiled call's operators recorded, segments of them compiled; tensors without data."""

@@ -89,7 +89,8 @@ def choose(
                 values[0] = _as_tensor(values)
             return op, values
         except Misfit as misfit:
-            misfits.append((op, misfit))
+            # Its traceback would make a cycle with this frame, and keep the arguments alive.
+            misfits.append((op, misfit.with_traceback(None)))
     raise _no_overload(packet, args, kwargs, misfits)
 
 

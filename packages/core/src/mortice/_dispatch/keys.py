@@ -17,6 +17,7 @@ FUNCTIONALITIES = (
     "FuncTorchDynamicLayerFrontMode",
     "FuncTorchBatched",
     "Autocast",
+    "Record",  # a compiled call appends a node instead of running
     "Autograd",
     "ADInplaceOrView",
     "View",  # the tensor is a view: its grad_fn may be older than its base's
@@ -26,7 +27,6 @@ FUNCTIONALITIES = (
     "Functionalize",
     "Mode",  # __mortice_dispatch__ modes
     "Python",  # __mortice_dispatch__ subclasses
-    "Record",  # a compiled call appends a node instead of running
     "BackendSelect",
     "BelowAutograd",  # autograd was excluded on purpose, not merely not needed
 )

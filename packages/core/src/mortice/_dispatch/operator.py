@@ -204,7 +204,7 @@ class Operator:
         return names if all(names) else ()
 
     def _select(self, keys: int) -> Kernel:
-        if not keys & (K.BELOW_AUTOGRAD | K.AUTOGRAD):
+        if not keys & (K.BELOW_AUTOGRAD | K.AUTOGRAD | K.RECORD):
             found = _user_autograd(self, keys)  # runs even when nothing requires grad
             if found is not None and not _is_fallthrough(found):
                 return found
@@ -269,6 +269,10 @@ def _by_python(op: Operator, keys: int) -> Kernel | None:
     from mortice._dispatch import modes
 
     return modes.kernel_for_subclasses(op)
+
+
+def _by_record(op: Operator, keys: int) -> Kernel:
+    return import_module("mortice._capture.kernels").kernel(op, keys)
 
 
 def _by_autocast(op: Operator, keys: int) -> Kernel | None:
@@ -368,6 +372,7 @@ def _by_view(op: Operator, keys: int) -> Kernel | None:
 
 _FUNCTIONALITY_RULES: tuple[tuple[int, Callable[[Operator, int], Kernel | None]], ...] = (
     (K.AUTOCAST, _by_autocast),
+    (K.RECORD, _by_record),
     (K.VIEW, _by_view),
     (K.AUTOGRAD, _by_autograd),
     (K.MODE, _by_mode),

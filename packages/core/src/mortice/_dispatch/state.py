@@ -8,6 +8,7 @@ from __future__ import annotations
 
 # From the C module: importing threading itself takes 0.5 of the 12 ms that importing mortice takes.
 from _thread import _local, allocate_lock
+from collections.abc import Callable
 from typing import Any
 
 from mortice._dispatch.keys import (
@@ -18,14 +19,21 @@ from mortice._dispatch.keys import (
     FUNCTIONALITY_MASK,
     MODE,
     OVERRIDE,
+    RECORD,
 )
 
 
 class _Global:
-    __slots__ = ("recording", "special", "views_may_be_stale")
+    __slots__ = ("recorders", "recording", "settle", "special", "views_may_be_stale", "watch")
 
     def __init__(self) -> None:
         self.special = 0
+        #: Compiled calls under way in all threads; while there are any, ``watch`` adds the Record
+        #: key to every operator of every thread, and memory is read only after ``settle``.
+        self.recorders = 0
+        self.watch = 0
+        #: ``settle(tensor or storage, reader)``: bring memory up to date; ``reader`` names who asks.
+        self.settle: Callable[[Any, str], None] = lambda what, reader: None
         #: Threads in anomaly mode or with saved-tensor hooks: recorders look only while it is not 0.
         self.recording = 0
         #: Set for good by the first in-place operator that gives a viewed tensor a new history.
@@ -55,6 +63,8 @@ class _Thread(_local):
         self.autocast: dict[str, Any] = {}
         self.is_special = False
         self.is_recording = False
+        #: The recorder of the compiled call that runs in this thread, or None.
+        self.recorder: Any = None
 
 
 THREAD = _Thread()
@@ -96,7 +106,15 @@ def refresh() -> None:
 def adjust(keys: int) -> int:
     """``keys`` with this thread's inclusions and exclusions applied."""
     add, keep = THREAD.masks
-    return (keys | add) & keep
+    return (keys | add | GLOBAL.watch) & keep
+
+
+def watch_memory(count: int) -> None:
+    """Count compiled calls that begin (1) or end (-1)."""
+    with _LOCK:
+        GLOBAL.recorders += count
+        GLOBAL.special += count
+        GLOBAL.watch = RECORD if GLOBAL.recorders else 0
 
 
 class Guard:
@@ -124,3 +142,26 @@ class Guard:
 def below_autograd() -> Guard:
     """Operators called inside record no gradient history; autograd kernels are skipped."""
     return Guard(exclude=AUTOGRAD)
+
+
+class unrecorded:
+    """``with unrecorded():`` run what this thread recorded, then run operators as they come.
+
+    ``flush=False`` leaves what was recorded for later.
+    """
+
+    __slots__ = ("_flush", "_recorder")
+
+    def __init__(self, flush: bool = True) -> None:
+        self._flush = flush
+
+    def __enter__(self) -> unrecorded:
+        recorder = self._recorder = THREAD.recorder
+        if recorder is not None:
+            if self._flush:
+                recorder.flush()
+            THREAD.recorder = None
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        THREAD.recorder = self._recorder

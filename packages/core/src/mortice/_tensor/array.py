@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from mortice._base.errors import InvalidState
 from mortice._types.device import Device
 from mortice._types.dtypes import DType
 from mortice._types.shapes import Shape, contiguous_strides, numel
@@ -64,3 +65,55 @@ class DeviceArray:
 
     def __repr__(self) -> str:
         return f"<DeviceArray {tuple(self.shape)} {self.dtype.name} on {self.device}>"
+
+
+class PendingArray:
+    """The handle of a tensor that a compiled call has recorded and not computed yet.
+
+    Sizes, strides and offset are known (in elements, as for a DeviceArray); there is no memory.
+    ``home`` is the tree that the call is recorded in, which knows how to compute it.
+    """
+
+    __slots__ = (
+        "__weakref__", "device", "dtype", "home", "offset", "output", "shape", "strides",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        home: Any,
+        shape: Shape,
+        dtype: DType,
+        device: Device,
+        strides: Shape | None = None,
+        offset: int = 0,
+    ) -> None:
+        self.home = home
+        self.output: Any = None
+        self.shape = shape
+        self.strides = contiguous_strides(shape) if strides is None else strides
+        self.offset = offset
+        self.dtype = dtype
+        self.device = device
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return numel(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the elements."""
+        return numel(self.shape) * self.dtype.itemsize
+
+    @property
+    def buffer(self) -> Any:
+        """InvalidState: whoever reads memory brings it up to date first, and this cannot be."""
+        if self.home.recorder is not None:
+            self.home.recorder.flush()
+        raise InvalidState("the tensor has no value: the compiled call that made it has ended.")
+
+    def __repr__(self) -> str:
+        return f"<PendingArray {tuple(self.shape)} {self.dtype.name} on {self.device}>"

@@ -10,7 +10,7 @@ import numpy as np
 from mortice._base.errors import ArgumentError, InvalidValue, ShapeError
 from mortice._dispatch import keys as K
 from mortice._dispatch.operator import get
-from mortice._dispatch.state import THREAD
+from mortice._dispatch.state import GLOBAL, THREAD
 from mortice._tensor import make
 from mortice._tensor.make import wrap, wrap_array
 from mortice._tensor.rows import host_copy
@@ -69,6 +69,8 @@ def wrap_data(data: Any, dtype: DType | None, copy: bool) -> Tensor:
         return _from_number(data, dtype)
     if isinstance(data, np.ndarray):
         source = wrap_array(np.array(data) if copy else data)
+        if not copy:
+            make.storage_of(source).exported = True
         return source if dtype is None or dtype is source._t else _cast(source, dtype)
     if isinstance(data, np.generic):
         return wrap_data(np.asarray(data), dtype, copy=True)
@@ -267,7 +269,9 @@ def from_numpy(array: Any) -> Tensor:
             UserWarning,
             stacklevel=2,
         )
-    return wrap_array(array)
+    made = wrap_array(array)
+    make.storage_of(made).exported = True
+    return made
 
 
 def legacy(cls: Any, *args: Any, **kwargs: Any) -> Tensor:
@@ -295,6 +299,8 @@ def legacy(cls: Any, *args: Any, **kwargs: Any) -> Tensor:
 
 def as_subclass(t: Tensor, cls: type) -> Any:
     """Another tensor object of class ``cls`` over the same memory and history."""
+    if GLOBAL.watch:
+        GLOBAL.settle(t, "as_subclass")
     r = object.__new__(cls)
     r._a, r._k, r._t, r._g, r._b = t._a, t._k, t._t, t._g, t._b
     r._s = make.storage_of(t)

@@ -9,6 +9,7 @@ import numpy as np
 from mortice._base.errors import ArgumentError, AutogradError, DeviceError, InvalidValue
 from mortice._dispatch import keys as K
 from mortice._dispatch.operator import get
+from mortice._dispatch.state import GLOBAL
 from mortice._tensor.tensor import Tensor
 from mortice._types import dtypes, layout
 from mortice._types.device import BUILT_IN, CPU, Device, indexed
@@ -19,6 +20,8 @@ def numpy(self: Tensor, *, force: bool = False) -> np.ndarray[Any, Any]:
     """A numpy array sharing the tensor's memory; ``force`` detaches and copies to the host."""
     if force:
         return numpy(self.detach().cpu())
+    if GLOBAL.watch:
+        GLOBAL.settle(self, "numpy")
     if self.requires_grad:
         raise AutogradError(
             "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead."
@@ -34,7 +37,7 @@ def numpy(self: Tensor, *, force: bool = False) -> np.ndarray[Any, Any]:
         )
     from mortice._tensor.make import storage_of
 
-    storage_of(self)
+    storage_of(self).exported = True
     return self._a.view()
 
 
@@ -61,6 +64,8 @@ def tolist(self: Tensor) -> Any:
     """Nested lists of Python numbers; a number for a 0-d tensor."""
     from mortice._tensor.transfer import to_host
 
+    if GLOBAL.watch:
+        GLOBAL.settle(self, "tolist")
     a = to_host(self)
     if a.dtype.kind in "biufc":
         return a.tolist()
@@ -223,6 +228,9 @@ def map_(self: Tensor, tensor: Tensor, callable: Any) -> Tensor:
 
 
 def _elementwise(self: Tensor, function: Any, others: Any) -> Tensor:
+    if GLOBAL.watch:
+        for t in (self, *others):
+            GLOBAL.settle(t, "apply_")
     if type(self._a) is not np.ndarray:
         raise DeviceError(f"apply_() and map_() work on the host, not on {self.device}.")
     if self.requires_grad:

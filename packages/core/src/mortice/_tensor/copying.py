@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from mortice._base.errors import AutogradError
+from mortice._dispatch.state import GLOBAL
 from mortice._tensor import make
 from mortice._tensor.storage import Storage, host_storage
 from mortice._tensor.tensor import Tensor
@@ -26,6 +27,8 @@ def _attributes(t: Tensor) -> dict[str, Any]:
 
 def reduce_ex(self: Tensor, protocol: Any) -> Any:
     """As the function below, the shared storage, and how the tensor looks at it."""
+    if GLOBAL.watch:
+        GLOBAL.settle(self, "pickle")
     if self.device.type == "meta":
         where: Any = None
     elif self.device is CPU:
@@ -135,6 +138,8 @@ def deepcopy(self: Tensor, memo: dict[int, Any]) -> Any:
     found = memo.get(id(self))
     if found is not None:
         return found
+    if GLOBAL.watch:
+        GLOBAL.settle(self, "deepcopy")
     if not self.is_leaf:
         raise AutogradError(
             "Only Tensors created explicitly by the user (graph leaves) support the deepcopy "

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from mortice._base.errors import AutogradError, DeviceError, DTypeError, InvalidValue
+from mortice._dispatch.state import GLOBAL
 from mortice._tensor import make
 from mortice._tensor.storage import _Memory  # pyright: ignore[reportPrivateUsage]
 from mortice._types import dtypes
@@ -138,6 +139,8 @@ def export(
 
     AutogradError if the tensor requires grad, DeviceError if it is not on the host.
     """
+    if GLOBAL.watch:
+        GLOBAL.settle(self, "dlpack")
     if self.requires_grad:
         raise AutogradError("Can't export tensors that require gradient, use tensor.detach()")
     if type(self._a) is not np.ndarray:
@@ -150,7 +153,7 @@ def export(
         raise BufferError(f"DLPack: cannot move host memory to device {tuple(dl_device)}.")
     source = self.clone() if copy else self
     if source._t.name not in _ONLY_OURS:  # numpy's exporter outlives the interpreter's end
-        make.storage_of(source)
+        make.storage_of(source).exported = True
         return source._a.__dlpack__(max_version=max_version)
     versioned = max_version is not None and max_version[0] >= 1
     return _capsule(source, versioned, bool(copy))
@@ -173,14 +176,14 @@ def _capsule(t: Any, versioned: bool, copied: bool) -> Any:
         managed.version.major, managed.version.minor = 1, 0
         managed.flags = (_IS_COPIED if copied else 0) | (0 if t._a.flags.writeable else _READ_ONLY)
     address = ctypes.addressof(managed)
-    make.storage_of(t)
+    make.storage_of(t).exported = True
     _lent[address] = (managed, shape, strides, t._a)
     return _api.PyCapsule_New(address, _NAME_V if versioned else _NAME, _DESTROY)
 
 
 def device_of(self: Any) -> tuple[int, int]:
     """(device type, index) as DLPack numbers them."""
-    if type(self._a) is not np.ndarray:
+    if not self.is_cpu:
         raise DeviceError(f"DLPack: a tensor on {self.device} cannot be shared.")
     return CPU_DEVICE, 0
 
@@ -252,7 +255,9 @@ def _tensor(managed: Any, address: int) -> Any:
     owner = _Borrowed(address, managed.deleter)
     read_only = bool(getattr(managed, "flags", 0) & _READ_ONLY)
     array = _array(d, dtype, shape, strides, owner, read_only)
-    return make.wrap(array, dtype)
+    made = make.wrap(array, dtype)
+    make.storage_of(made).exported = True
+    return made
 
 
 def _array(d: Any, dtype: Any, shape: Any, strides: Any, owner: Any, read_only: bool) -> Any:

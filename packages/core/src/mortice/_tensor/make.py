@@ -13,7 +13,7 @@ import numpy as np
 
 from mortice._base.errors import DTypeError
 from mortice._dispatch import keys as K
-from mortice._tensor.array import DeviceArray
+from mortice._tensor.array import DeviceArray, PendingArray
 from mortice._tensor.storage import Storage, device_storage, host_storage
 from mortice._tensor.tensor import Tensor
 from mortice._types import dtypes
@@ -74,6 +74,10 @@ def storage_of(t: Tensor) -> Storage:
         a = t._a
         if type(a) is _ndarray:
             s = host_storage(a)
+        elif type(a) is PendingArray:
+            extent = storage_extent(a.shape, a.strides, a.offset)
+            s = device_storage(None, extent * a.dtype.itemsize, a.device)
+            s.pending = a.home.recorder
         else:
             extent = storage_extent(a.shape, a.strides, a.offset)
             s = device_storage(a.buffer, extent * a.dtype.itemsize, a.device)
@@ -147,7 +151,7 @@ def host_array(storage: Storage, dtype: DType, shape: Shape, strides: Shape, off
     """A numpy array over a host storage; ShapeError if it would reach outside."""
     size = dtype.itemsize
     extent = storage_extent(shape, strides, offset) * size
-    data = storage.bytes()
+    data = storage.host_bytes()
     if extent > data.nbytes or offset < 0:
         from mortice._base.errors import ShapeError
 

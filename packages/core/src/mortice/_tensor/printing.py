@@ -8,6 +8,7 @@ import numpy as np
 
 from mortice._base.errors import InvalidValue
 from mortice._dispatch import keys as K
+from mortice._dispatch.state import GLOBAL
 from mortice._types import dtypes
 
 #: What ``set_printoptions(profile=...)`` sets.
@@ -225,6 +226,8 @@ def _readable(t: Any) -> np.ndarray[Any, Any]:
 
 def show(t: Any, contents: str | None = None) -> str:
     """The tensor as ``repr`` gives it; ``contents`` replaces the elements."""
+    if GLOBAL.watch:
+        GLOBAL.settle(t, "repr")
     kind = type(t)
     prefix = "tensor(" if kind.__name__ in ("Tensor", "Parameter") else f"{kind.__name__}("
     suffixes: list[str] = []

@@ -76,7 +76,7 @@ def frombuffer(
 
     ``count`` elements of ``dtype``, or as many as there are. InvalidValue if they do not fit.
     """
-    from mortice._tensor.make import wrap
+    from mortice._tensor.make import storage_of, wrap
 
     item = dtype.itemsize
     memory = memoryview(buffer).cast("B")
@@ -110,6 +110,7 @@ def frombuffer(
             stacklevel=2,
         )
     made = wrap(np.frombuffer(memory, dtype.numpy, count, offset), dtype)
+    storage_of(made).exported = True
     return made.requires_grad_(True) if requires_grad else made
 
 

@@ -153,7 +153,7 @@ def _inplace_composite(op: Operator, functional: Operator) -> Kernel:
         # The body may save what it reads, and copy_ is about to overwrite it.
         result = functional(self if self._g is None else self.clone(), *args)
         if tuple(result._a.shape) != tuple(self._a.shape):
-            raise broadcast_mismatch(op, self, result)
+            raise broadcast_mismatch(op, self, result._a.shape)
         check_cast(op, result._t, self._t)
         check_overlap(op, self)
         return self.copy_(result)
@@ -161,17 +161,17 @@ def _inplace_composite(op: Operator, functional: Operator) -> Kernel:
     return mark_composite(inplace)
 
 
-def broadcast_mismatch(op: Operator, target: Any, result: Any) -> ShapeError:
+def broadcast_mismatch(op: Operator, target: Any, shape: Any) -> ShapeError:
     return ShapeError(
         f"{op.qualified}: output with shape {list(target.shape)} doesn't match the broadcast "
-        f"shape {list(result.shape)}"
+        f"shape {list(shape)}"
     )
 
 
 def write_back(op: Operator, target: Any, result: Any) -> None:
     """Copy a result into the tensor that an in-place operator writes to."""
     if result._a.shape != target._a.shape and tuple(result._a.shape) != tuple(target._a.shape):
-        raise broadcast_mismatch(op, target, result)
+        raise broadcast_mismatch(op, target, result._a.shape)
     check_cast(op, result._t, target._t)
     check_overlap(op, target)
     copy_into(target, result)

@@ -66,6 +66,7 @@ def replace_memory(storage: Storage, memory: np.ndarray[Any, Any]) -> None:
     ]
     geometry = [(t, tuple(t.shape), t.stride(), offset) for t, offset in views]
     storage.root = memory
+    storage.exported = True
     storage._bytes = memory  # pyright: ignore[reportPrivateUsage]
     storage._nbytes = memory.nbytes  # pyright: ignore[reportPrivateUsage]
     for t, shape, stride, offset in geometry:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from mortice._base.errors import FakeTensorError, InvalidState
+from mortice._dispatch.state import GLOBAL
 from mortice._types.device import CPU, Device
 
 _new = object.__new__
@@ -25,9 +26,15 @@ class Storage:
         version: count of in-place writes; autograd compares it with the version at save time.
         epoch: count of in-place writes that gave the viewed tensor a new gradient history.
         device: where the bytes are.
+        pending: the recorder of a compiled call that is yet to read or write the bytes, or None.
+        owner: the storage whose memory this one shares without sharing its version (``.data``).
+        exported: whether somebody outside may write to the bytes: numpy, DLPack, an address.
     """
 
-    __slots__ = ("__weakref__", "_bytes", "_nbytes", "device", "epoch", "root", "version")
+    __slots__ = (
+        "__weakref__", "_bytes", "_nbytes", "device", "epoch", "exported", "owner", "pending",
+        "root", "version",
+    )  # fmt: skip
 
     root: Any
     _bytes: np.ndarray[Any, Any] | None
@@ -35,15 +42,24 @@ class Storage:
     version: int
     epoch: int
     device: Device
+    pending: Any
+    owner: Storage | None
+    exported: bool
 
     def nbytes(self) -> int:
         """Size in bytes."""
         if self._nbytes is None:
-            self._nbytes = self.bytes().nbytes
+            self._nbytes = self.host_bytes().nbytes
         return self._nbytes
 
     def bytes(self) -> np.ndarray[Any, Any]:
         """All bytes of a host storage as a 1-d uint8 array that shares the memory."""
+        if GLOBAL.watch:
+            GLOBAL.settle(self, "storage")
+        return self.host_bytes()
+
+    def host_bytes(self) -> np.ndarray[Any, Any]:
+        """As ``bytes``, whatever a compiled call is yet to write to them."""
         if self._bytes is None:
             if self.device is not CPU:
                 raise InvalidState(
@@ -63,6 +79,7 @@ class Storage:
         if self.device.type == "meta":
             return 0
         if self.device is CPU:
+            self.exported = True
             return int(self.bytes().__array_interface__["data"][0])
         return int(self.root.address)
 
@@ -175,6 +192,9 @@ def host_storage(array: np.ndarray[Any, Any]) -> Storage:
     s.version = 0
     s.epoch = 0
     s.device = CPU
+    s.pending = None
+    s.owner = None
+    s.exported = False
     s._bytes = None  # pyright: ignore[reportPrivateUsage]
     s._nbytes = None  # pyright: ignore[reportPrivateUsage]
     return s
@@ -186,6 +206,9 @@ def device_storage(buffer: Any, nbytes: int, device: Device) -> Storage:
     s.version = 0
     s.epoch = 0
     s.device = device
+    s.pending = None
+    s.owner = None
+    s.exported = False
     s._bytes = None  # pyright: ignore[reportPrivateUsage]
     s._nbytes = nbytes  # pyright: ignore[reportPrivateUsage]
     return s

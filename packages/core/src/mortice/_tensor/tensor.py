@@ -14,6 +14,7 @@ import numpy as np
 from mortice._base.errors import ArgumentError, InvalidState, InvalidValue, ShapeError
 from mortice._dispatch import keys as K
 from mortice._dispatch.state import GLOBAL
+from mortice._tensor.array import PendingArray
 from mortice._types import layout as layouts
 from mortice._types import shapes
 from mortice._types.device import CPU, Device
@@ -115,7 +116,7 @@ class Tensor(Methods):
         if s is None or s.root is a or not a.size:
             return 0
         start = a.__array_interface__["data"][0]
-        return (start - s.bytes().__array_interface__["data"][0]) // a.itemsize
+        return (start - s.host_bytes().__array_interface__["data"][0]) // a.itemsize
 
     def dim(self) -> int:
         return len(self._a.shape)
@@ -147,8 +148,11 @@ class Tensor(Methods):
 
     def data_ptr(self) -> int:
         """Address of the first element; 0 where there is none."""
+        if GLOBAL.watch:
+            GLOBAL.settle(self, "data_ptr")
         a = self._a
         if type(a) is _ndarray:
+            self.untyped_storage().exported = True
             return int(a.__array_interface__["data"][0]) if a.size else 0
         if a.buffer is None:
             return 0
@@ -156,6 +160,8 @@ class Tensor(Methods):
 
     def untyped_storage(self) -> Storage:
         """The storage, shared by all views."""
+        if GLOBAL.watch:
+            GLOBAL.settle(self, "storage")
         from mortice._tensor.make import storage_of
 
         return storage_of(self)
@@ -407,7 +413,7 @@ class Tensor(Methods):
             type(a) is _ndarray
             and a.size == 1
             and not self._k & ~(K.CPU | K.VIEW | K.AUTOGRAD)
-            and not GLOBAL.special  # modes see the reading
+            and not GLOBAL.special  # modes and compiled calls see the reading
         ):
             return a.item()
         if self.numel() != 1:

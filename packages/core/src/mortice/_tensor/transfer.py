@@ -7,6 +7,7 @@ from typing import Any, cast
 import numpy as np
 
 from mortice._base.errors import DeviceError, FakeTensorError
+from mortice._dispatch.state import GLOBAL
 from mortice._tensor.array import DeviceArray
 from mortice._types import shapes
 from mortice._types.device import CPU
@@ -19,6 +20,8 @@ _PIECES = 256
 
 def to_host(t: Any) -> np.ndarray[Any, Any]:
     """The elements of a tensor on any device as a numpy array (a copy unless it is on the host)."""
+    if GLOBAL.watch:
+        GLOBAL.settle(t, "to_host")
     a = t._a
     if type(a) is np.ndarray:
         return a

@@ -342,7 +342,7 @@ class _Session:
             self.values.add(target, self._node_of(result))
             return
         if not same_shape:
-            raise rows.broadcast_mismatch(op, target, result)
+            raise rows.broadcast_mismatch(op, target, result._a.shape)
         rows.check_cast(op, result._t, target._t)
         rows.check_overlap(op, target)
         if result._t is not target._t:

@@ -1,0 +1,317 @@
+"""From the steps of a segment to its graph: functional operators over one current value per memory."""
+
+from __future__ import annotations
+
+import linecache
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+from mortice._capture import infer
+from mortice._capture.inverses import INVERSES
+from mortice._capture.tree import Leaf, Output, Step
+from mortice._dispatch.keys import AUTOGRAD
+from mortice._dispatch.modes import as_call, overload_of
+from mortice._dispatch.operator import Operator, get
+from mortice._tensor.array import DeviceArray, PendingArray
+from mortice._tensor.make import wrap_device
+from mortice.fx import Graph, GraphModule, Node
+
+Slot = Leaf | Output
+
+
+def build(
+    steps: Sequence[Step], wanted: Sequence[Slot], numbers: Sequence[Any], generators: int
+) -> GraphModule:
+    """The graph of a segment that returns the values of ``wanted`` memories.
+
+    Its placeholders are the leaves, the numbers and the generators, in this order; writes to leaves
+    stand at its end.
+    """
+    leaves = [leaf for s in steps for leaf in s.new_leaves]
+    builder = Builder(leaves, numbers, generators)
+    for s in steps:
+        builder.add(s)
+    return builder.finish(wanted)
+
+
+class _Value:
+    """The current value of one memory, as seen through ``slot``."""
+
+    __slots__ = ("node", "slot", "version", "views")
+
+    def __init__(self, slot: Slot, node: Node) -> None:
+        self.slot = slot
+        self.node = node
+        self.version = 0
+        self.views: dict[Slot, tuple[int, Node]] = {}
+
+
+class Builder:
+    """Turns steps into nodes, one after the other."""
+
+    def __init__(self, leaves: Sequence[Leaf], numbers: Sequence[Any], generators: int) -> None:
+        self.graph = Graph()
+        self.values: dict[Slot, _Value] = {}
+        self.leaf_nodes: dict[Leaf, Node] = {}
+        self.parts: dict[tuple[Step, int], Node] = {}
+        self.grad = False
+        self.line = ("", 0, "")
+        self.number = 0
+        self.generator = 0
+        for leaf in leaves:
+            node = self.graph.placeholder(f"arg{leaf.number}")
+            node.meta["val"] = stand_in(leaf)
+            self.leaf_nodes[leaf] = node
+            if leaf.first is None:
+                self.values[leaf] = _Value(leaf, node)
+        self.number_nodes = [self.graph.placeholder(f"number{i}") for i in range(len(numbers))]
+        for node, value in zip(self.number_nodes, numbers):
+            node.meta["val"] = value
+        self.generator_nodes = [self.graph.placeholder(f"generator{i}") for i in range(generators)]
+
+    # -- nodes ---------------------------------------------------------------------------------
+
+    def emit(self, name: str, *args: Any) -> Node:
+        """An operator that the recording does not have, with its value inferred."""
+        return self._call(get(name), args)
+
+    def _call(self, op: Operator, values: Sequence[Any]) -> Node:
+        args, kwargs = as_call(op, values)
+        node = self.graph.call_function(overload_of(op), args, kwargs)
+        node.meta["val"] = _result(op, [_val(x) for x in values])
+        return self._note(node)
+
+    def _note(self, node: Node) -> Node:
+        node.meta["grad"] = self.grad
+        file, line, function = self.line
+        if file:
+            text = linecache.getline(file, line).strip()
+            node.meta["stack"] = f"{file}:{line}, in {function}: {text}"
+        return node
+
+    def _item(self, node: Node, i: int) -> Node:
+        found = self.graph.call_function(operator.getitem, (node, i))
+        found.meta["val"] = node.meta["val"][i]
+        return self._note(found)
+
+    # -- values --------------------------------------------------------------------------------
+
+    def read(self, slot: Slot) -> Node:
+        """The node that has a slot's value now."""
+        value = self.values[slot.cell]
+        if slot is value.slot:
+            return value.node
+        if isinstance(slot, Leaf):
+            return self.leaf_nodes[slot]
+        found = value.views.get(slot)
+        if found is not None and found[0] == value.version:
+            return found[1]
+        assert slot.base is not None
+        source = self.read(slot.base)
+        node = self._view(slot, source)
+        value.views[slot] = (value.version, node)
+        return node
+
+    def _view(self, slot: Output, source: Node) -> Node:
+        step = slot.step
+        saved = self.grad, self.line
+        self.grad, self.line = step.call.grad, step.line
+        args = (source, *step.wants[1:])
+        if slot.part is None:
+            node = self._call(step.call.op, args)
+        else:
+            many = self.parts.get((step, id(source)))
+            if many is None:
+                many = self.parts[step, id(source)] = self._call(step.call.op, args)
+            node = self._item(many, slot.part)
+        self.grad, self.line = saved
+        return node
+
+    def write(self, slot: Slot, node: Node) -> None:
+        """Give a slot's memory a new value."""
+        value = self.values[slot.cell]
+        if slot is value.slot:
+            value.node = node
+            value.version += 1
+            return
+        assert isinstance(slot, Output)
+        assert slot.base is not None
+        step = slot.step
+        source = self.read(slot.base)
+        inverse = INVERSES.get(step.call.op.name)
+        if inverse is None:
+            changed = self._strided_write(slot, source, node)
+        else:
+            shape = source.meta["val"]._a.shape
+            changed = inverse(self.emit, source, node, shape, step.wants[1:], slot.part)
+        self.write(slot.base, changed)
+        value.views[slot] = (value.version, node)
+
+    def _strided_write(self, slot: Output, source: Node, node: Node) -> Node:
+        """For views without an inverse of their own: by position in the source's memory."""
+        assert slot.base is not None
+        h = slot.handle
+        offset = h.offset - offset_of(slot.base)
+        return self.emit("as_strided_scatter", source, node, h.shape, h.strides, offset)
+
+    # -- steps ---------------------------------------------------------------------------------
+
+    def add(self, step: Step) -> None:
+        call = step.call
+        self.grad, self.line = call.grad, step.line
+        if call.form == "view":
+            return  # made when it is read
+        if call.form == "inplace":
+            self._write_in_place(step)
+            return
+        values = [self._argument(w, k) for w, k in zip(step.wants, call.kinds)]
+        node = self._call(call.op, values)
+        many = len(step.outputs) > 1 or call.op.schema.returns[0].type.is_list
+        for i, out in enumerate(step.outputs):
+            if out is None:
+                continue
+            own = self._item(node, i) if many else node
+            own.meta["val"] = stand_in(out)
+            self.values[out] = _Value(out, own)
+        if many:
+            node.meta["val"] = tuple(None if o is None else stand_in(o) for o in step.outputs)
+
+    def _argument(self, want: Any, kind: str) -> Any:
+        if isinstance(want, PendingArray):
+            return self.read(want.output)
+        if isinstance(want, Leaf):
+            return self.read(want)
+        if kind == "L":
+            return tuple(self._argument(w, "O") for w in want)
+        if kind == "G":
+            self.generator += 1
+            return self.generator_nodes[self.generator - 1]
+        if kind in "NF" and type(want) is type:
+            self.number += 1
+            return self.number_nodes[self.number - 1]
+        return want
+
+    def _write_in_place(self, step: Step) -> None:
+        op = step.call.op
+        want = step.wants[0]
+        slot: Slot = want.output if isinstance(want, PendingArray) else want
+        values = [self._argument(w, k) for w, k in zip(step.wants, step.call.kinds)]
+        target = values[0].meta["val"]
+        name = op.name
+        if name == "copy_":
+            node = self._copied(values[1], target)
+        elif op.row.functional:
+            node = self._call(get(op.row.functional), values)
+        else:
+            fresh = self.emit("empty_like", values[0], None, None, None, None, None)
+            node = self._call(op, [fresh, *values[1:]])
+            node.meta["val"] = target
+        self.write(slot, self._cast(node, target))
+
+    def _copied(self, source: Node, target: Any) -> Node:
+        shape = tuple(target._a.shape)
+        node = self._cast(source, target)
+        if node.meta["val"].device != target.device:
+            node = self.emit("_to_copy", node, None, None, target.device, None, False, None)
+        if tuple(node.meta["val"]._a.shape) != shape:
+            node = self.emit("expand", node, shape, False)
+        return node
+
+    def _cast(self, node: Node, target: Any) -> Node:
+        if node.meta["val"]._t is target._t:
+            return node
+        return self.emit("_to_copy", node, target._t, None, None, None, False, None)
+
+    # -- the end -------------------------------------------------------------------------------
+
+    def finish(self, wanted: Sequence[Slot]) -> GraphModule:
+        """Return the values of ``wanted`` memories, and write back those of leaves."""
+        nodes: list[Node] = []
+        taken: set[Node] = set()
+        for cell in wanted:
+            node = self._own(self.values[cell].node, taken, cell)
+            taken.add(node)
+            nodes.append(node)
+        self.grad = False
+        for slot, value in self.values.items():
+            if isinstance(slot, Leaf) and value.version:
+                self._call(get("copy_"), [self.leaf_nodes[slot], value.node, False])
+        self.graph.output(tuple(nodes))
+        self._sweep()
+        return GraphModule({}, self.graph)
+
+    def _own(self, node: Node, taken: set[Node], cell: Slot) -> Node:
+        """A node whose memory is nobody else's: not an input's, not another output's."""
+        val = node.meta["val"]
+        strides = cell.strides if isinstance(cell, Leaf) else cell.handle.strides
+        made = node.args[0] if node.target is operator.getitem else node
+        alias = node.op == "placeholder" or node in taken or _makes_views(made)
+        if not alias and (isinstance(cell, Leaf) or tuple(val._a.strides) == tuple(strides)):
+            return node
+        self.grad = bool(node.meta.get("grad")) or _requires_grad(node)
+        return self.emit("clone", node, None)
+
+    def _sweep(self) -> None:
+        """Take out nodes whose results nobody uses; writes at the end stay."""
+        copy_ = overload_of(get("copy_"))
+        for node in reversed(self.graph.nodes):
+            if node.op == "call_function" and not node.users and node.target is not copy_:
+                self.graph.erase_node(node)
+
+
+def _requires_grad(node: Node) -> bool:
+    val = node.meta.get("val")
+    return bool(getattr(val, "_k", 0) & AUTOGRAD)
+
+
+def _makes_views(node: Any) -> bool:
+    op = getattr(node.target, "operator", None)
+    return op is not None and (op.row.kind == "view" or op.name == "reshape")
+
+
+def offset_of(slot: Slot) -> int:
+    return 0 if isinstance(slot, Leaf) else slot.handle.offset
+
+
+def stand_in(slot: Slot) -> Any:
+    """A fake tensor with a slot's sizes, strides, dtype and device."""
+    if isinstance(slot, Leaf):
+        strides = slot.strides
+        if slot.handle_type is not DeviceArray:
+            item = slot.dtype.itemsize
+            strides = tuple(s // item for s in strides)
+        return fake(tuple(slot.shape), slot.dtype, slot.device, strides)
+    h = slot.handle
+    return fake(h.shape, h.dtype, h.device, h.strides)
+
+
+def fake(shape: Any, dtype: Any, device: Any, strides: Any = None) -> Any:
+    return wrap_device(DeviceArray(None, shape, dtype, device, strides))
+
+
+def _val(x: Any) -> Any:
+    if isinstance(x, Node):
+        return x.meta.get("val")
+    if isinstance(x, (tuple, list)):
+        return type(x)(_val(y) for y in x)  # pyright: ignore[reportUnknownVariableType]
+    return x
+
+
+def _result(op: Operator, values: Sequence[Any]) -> Any:
+    """The fake result of an operator on fake operands."""
+    if op.name == "reshape":
+        return fake(tuple(values[1]), values[0]._t, values[0].device)
+    if op.name == "copy_":
+        return values[0]
+    if op.row.kind == "view":
+        found = [
+            fake(shape, dtype, values[0].device, strides)
+            for shape, strides, _, dtype in infer.views(op, values)
+        ]
+        return tuple(found) if op.schema.returns[0].type.is_list else found[0]
+    specs = infer.results(op, values)
+    if not specs:
+        return None
+    made = tuple(None if s is None else fake(s[0], s[1], s[3], s[2]) for s in specs)
+    return made[0] if len(op.schema.returns) == 1 and len(made) == 1 else made

@@ -1,0 +1,147 @@
+"""``Compiled``: a function whose operators are recorded, cut into segments and compiled."""
+
+from __future__ import annotations
+
+import threading
+import time
+import warnings
+from typing import Any
+
+from mortice._capture.build import build
+from mortice._capture.recorder import Recorder
+from mortice._capture.segment import Plan, Segment, signature, wanted_cells
+from mortice._capture.trace import CallTrace
+from mortice._capture.tree import Leaf, Step, Tree, path
+from mortice._dispatch.state import THREAD, unrecorded, watch_memory
+
+#: A tree with more steps than this is given up: its segments stay, its predictions are made anew.
+TREE_STEPS = 20_000
+
+
+class Compiled:
+    """What ``mortice.compile`` returns: call it as the function it was made of.
+
+    Attributes:
+        fn: the function. settings: what compile was asked for (``_compile.settings.Settings``).
+        segments: what was compiled, in order. replay: answers calls without running the function
+            (an object with ``lookup(args, kwargs)``), or None. records: traces kept for reports.
+    """
+
+    def __init__(self, fn: Any, settings: Any) -> None:
+        self.fn = fn
+        self.settings = settings
+        self.segments: list[Segment] = []
+        self.replay: Any = None
+        self.records: list[CallTrace] = []
+        self.keep_traces = 0
+        self._trees: list[Tree] = []
+        self._by_signature: dict[Any, Segment] = {}
+        self._places: dict[tuple[str, int, str], int] = {}
+        self._lock = threading.RLock()
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        if THREAD.recorder is not None:
+            return self.fn(*args, **kwargs)  # part of the call that is being recorded
+        replay = self.replay
+        if replay is not None:
+            found = replay.lookup(args, kwargs)
+            if found is not None:
+                return found(*args, **kwargs)
+        return self.call_recorded(args, kwargs)[0]
+
+    def call_recorded(self, args: Any, kwargs: Any, traced: bool = False) -> tuple[Any, Any]:
+        """(the function's result, the call's trace if ``traced``)."""
+        trees = self._trees
+        try:
+            tree = trees.pop()
+        except IndexError:
+            tree = Tree()
+        recorder = Recorder(self, tree)
+        if traced:
+            recorder.trace = CallTrace()
+        watch_memory(1)
+        THREAD.recorder = recorder
+        try:
+            try:
+                result = self.fn(*args, **kwargs)
+            finally:
+                recorder.flush()
+            return result, recorder.trace
+        finally:
+            THREAD.recorder = None
+            watch_memory(-1)
+            tree = recorder.tree
+            tree.recorder = None
+            if tree.size < TREE_STEPS:
+                trees.append(tree)
+
+    # -- segments ------------------------------------------------------------------------------
+
+    def plan(self, recorder: Recorder, step: Step, mask: Any) -> Plan:
+        """The plan for a path's end with certain tensors alive; compiled now if nobody had it."""
+        steps = path(step)
+        wanted = wanted_cells(steps, mask)
+        key = signature(steps, wanted, recorder.numbers)
+        with self._lock, unrecorded(flush=False):
+            segment = self._by_signature.get(key)
+            if segment is None:
+                segment = self._compile(steps, wanted, recorder)
+                self._by_signature[key] = segment
+                self.segments.append(segment)
+            return Plan(segment, wanted, steps, mask)
+
+    def _compile(self, steps: list[Step], wanted: Any, recorder: Recorder) -> Segment:
+        module = build(steps, wanted, recorder.numbers, len(recorder.generators))
+        line = steps[0].line
+        count = self._places.get(line, 0)
+        name = f"segment{len(self.segments)}"
+        started = time.perf_counter()
+        if count >= self.settings.recompile_limit:
+            if count == self.settings.recompile_limit:
+                self._places[line] = count + 1
+                warnings.warn(_limit_reached(self, line), UserWarning, stacklevel=2)
+            run: Any = _interpreted(module)
+            segment = Segment(name, module, run, line, compiled=False)
+        else:
+            self._places[line] = count + 1
+            inputs = _example_inputs(steps, recorder)
+            run = self.settings.compile_segment(module, inputs, self.settings)
+            segment = Segment(name, module, run, line)
+        segment.seconds = time.perf_counter() - started
+        return segment
+
+
+def _example_inputs(steps: list[Step], recorder: Recorder) -> list[Any]:
+    from mortice._capture.build import stand_in
+    from mortice._dispatch import keys as K
+
+    leaves: list[Leaf] = [leaf for s in steps for leaf in s.new_leaves]
+    fakes: list[Any] = []
+    for leaf in leaves:
+        fake = stand_in(leaf)
+        if leaf.key & K.AUTOGRAD:
+            fake.requires_grad_(True)
+        fakes.append(fake)
+    return [*fakes, *recorder.numbers, *recorder.generators]
+
+
+def _interpreted(module: Any) -> Any:
+    from mortice._autograd.grad_mode import set_grad_enabled
+    from mortice.fx import Interpreter, Node
+
+    class ByOperator(Interpreter):
+        def run_node(self, n: Node) -> Any:
+            with set_grad_enabled(bool(n.meta.get("grad"))):
+                return super().run_node(n)
+
+    return lambda *inputs: ByOperator(module).run(*inputs)
+
+
+def _limit_reached(compiled: Compiled, line: tuple[str, int, str]) -> str:
+    name = getattr(compiled.fn, "__qualname__", repr(compiled.fn))
+    return (
+        f"{name}: {compiled.settings.recompile_limit} graphs were compiled for the segment that "
+        f"begins at {line[0]}:{line[1]} (recompile_limit); from now on it runs operator by operator "
+        "there. Something that is part of the recording changes from call to call, such as the "
+        "number of turns of a loop: pass recompile_limit=, or make it an operand."
+    )

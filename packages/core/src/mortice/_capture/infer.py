@@ -1,0 +1,134 @@
+"""What a recorded operator gives: sizes, strides and dtypes by its shape rule, and the checks that
+eager makes before it runs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mortice._capture import effects
+from mortice._dispatch.operator import Operator, get
+from mortice._tensor import rows
+from mortice._types import shapes
+from mortice._types.device import Device, current_default
+from mortice._types.shapes import contiguous_strides
+
+_MASKS = frozenset(("bool", "uint8"))
+#: (sizes, dtype, strides, device) of one result.
+Spec = tuple[Any, Any, Any, Device]
+
+
+def tensors_in(args: Any) -> Any:
+    """The tensors among arguments, those in lists included."""
+    for x in args:
+        if hasattr(x, "_k"):
+            yield x
+        elif isinstance(x, (list, tuple)):
+            for y in x:  # pyright: ignore[reportUnknownVariableType]
+                if hasattr(y, "_k"):
+                    yield y
+
+
+def device_of(op: Operator, args: Any) -> Device:
+    """Where the results will be."""
+    position = op.schema.by_name.get("device")
+    if position is not None and args[position] is not None:
+        return Device(args[position])
+    for t in tensors_in(args):
+        return t.device
+    return current_default()
+
+
+def results(op: Operator, args: Any) -> list[Spec | None] | None:
+    """What a call makes; None where that depends on values, or is no tensor."""
+    if op.name == "index.Tensor" and any(t._t.name in _MASKS for t in tensors_in(args[1:])):
+        return None
+    device = device_of(op, args)
+    meta = op.registered("Meta")
+    if meta is not None:
+        return _from_meta(meta, args, device)
+    rule = op.shape_rule()
+    assert rule is not None
+    found = rule(*args)
+    if type(found) is list:
+        return [None if one is None else _spec(one, device) for one in found]
+    if type(found) is tuple:
+        return [_spec(found, device)]
+    return None
+
+
+def _spec(found: Any, device: Device) -> Spec:
+    sizes, dtype = tuple(found[0]), found[1]
+    strides = found[2] if len(found) > 2 and found[2] is not None else contiguous_strides(sizes)
+    return sizes, dtype, tuple(strides), device
+
+
+def _from_meta(kernel: Any, args: Any, device: Device) -> list[Spec | None] | None:
+    """By a registered fake: it makes tensors on device meta, or of the sizes it is given."""
+    from mortice._dispatch.state import unrecorded
+    from mortice._tensor.make import meta
+
+    def stand_in(x: Any) -> Any:
+        if hasattr(x, "_k"):
+            return meta(tuple(x._a.shape), x._t, tuple(x.stride()))
+        if isinstance(x, (list, tuple)):
+            return type(x)(stand_in(y) for y in x)  # pyright: ignore[reportUnknownVariableType]
+        return x
+
+    with unrecorded(flush=False):
+        made = kernel(*[stand_in(x) for x in args])
+    if made is None:
+        return []
+    many = made if isinstance(made, (list, tuple)) else (made,)
+    if not all(m is None or hasattr(m, "_k") for m in many):
+        return None
+    return [
+        None if m is None else (tuple(m._a.shape), m._t, tuple(m.stride()), device) for m in many
+    ]
+
+
+def views(op: Operator, args: Any) -> list[tuple[Any, Any, int, Any]]:
+    """(sizes, strides, offset, dtype) of each view that a view operator makes."""
+    rule = op.shape_rule()
+    assert rule is not None
+    found = rule(*args)
+    dtype = args[0]._t
+    return [
+        (tuple(one[0]), tuple(one[1]), one[2], one[3] if len(one) > 3 else dtype)
+        for one in (found if type(found) is list else [found])
+    ]
+
+
+def check_inplace(op: Operator, args: Any) -> None:
+    """The errors that eager raises before an in-place operator writes."""
+    target = args[0]
+    if op.name == "copy_":
+        source = args[1]
+        shapes.expand_strides(source._a.shape, source.stride(), target._a.shape)
+        return
+    rule = op.shape_rule()
+    if rule is None:
+        return
+    found = rule(*args)
+    if type(found) is not tuple:
+        return
+    if tuple(found[0]) != tuple(target._a.shape):
+        raise rows.broadcast_mismatch(op, target, found[0])
+    if op.row.kind == "inplace":
+        rows.check_cast(op, found[1], target._t)
+    rows.check_overlap(op, target)
+
+
+def differentiable(op: Operator, specs: list[Spec | None]) -> list[bool]:
+    """Which results require grad where an operand does."""
+    if op.row.derivative == "none":
+        return [False] * len(specs)
+    constant = effects.CONSTANT_OUTPUTS.get(op.name, ())
+    return [
+        s is not None and s[1].differentiable and i not in constant for i, s in enumerate(specs)
+    ]
+
+
+def functional(op: Operator) -> Operator:
+    """The operator that computes what an in-place one writes."""
+    return get(op.row.functional)

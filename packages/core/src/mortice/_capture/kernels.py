@@ -1,0 +1,362 @@
+"""The Record key: what operators do while a call is compiled.
+
+``kernel`` is asked once per operator and key set. Its usual answer, ``_recording``, is a function
+generated for the operator's kinds of arguments: it compares the call with the step that followed
+last time, and if it is the same, makes the result from the step (0.5 us). Everything else goes to
+the recorder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from weakref import ref
+
+from mortice._capture import effects
+from mortice._capture.tree import Leaf
+from mortice._dispatch import keys as K
+from mortice._dispatch.operator import Kernel, Operator, mark_composite
+from mortice._dispatch.state import GLOBAL, THREAD
+from mortice._tensor.make import storage_of
+from mortice._tensor.tensor import Tensor
+
+#: Keys under which operators are not recorded: they run, and what was recorded runs before them.
+_NOT_RECORDED = K.MODE | K.PYTHON | K.META | K.AUTOCAST
+
+_new = object.__new__
+
+
+class Call:
+    """An operator at one key set, as steps know it.
+
+    Attributes:
+        beneath: the key set with which it runs instead of being recorded.
+        grad: whether it records gradient history.
+        kinds: one letter per argument: T tensor, N tensor or number, O tensor or None, L list of
+            tensors, F number that is an input of the graph, G generator, S part of the recording,
+            Z tensor or a number that is part of the recording.
+        form: ``fresh`` (makes tensors), ``view``, ``inplace``, ``mutating`` (writes to some arguments
+            and makes tensors).
+        raises: whether the segment ends with it, because it may refuse values.
+    """
+
+    __slots__ = ("beneath", "form", "grad", "keys", "kinds", "op", "raises")
+
+    def __init__(self, op: Operator, keys: int) -> None:
+        self.op = op
+        self.keys = keys
+        self.beneath = keys & ~K.RECORD
+        self.grad = bool(keys & K.AUTOGRAD)
+        self.kinds = _kinds(op)
+        self.form = _form(op)
+        self.raises = op.name in effects.MAY_RAISE
+
+    def __repr__(self) -> str:
+        return f"<Call {self.op.name} {K.describe(self.keys)}>"
+
+
+def _kinds(op: Operator) -> str:
+    static = op.name in effects.STATIC_NUMBERS
+    letters: list[str] = []
+    for a in op.schema.arguments:
+        kind = a.type
+        if kind.is_tensor:
+            if kind.is_list:
+                letters.append("L")
+            else:
+                letters.append("O" if kind.is_optional else "N" if op.row.numbers else "T")
+        elif kind.base == "Scalar" and not kind.is_list and not static:
+            letters.append("F")
+        else:
+            letters.append("G" if kind.base == "Generator" else "S")
+    if static:
+        letters = ["Z" if x == "N" else x for x in letters]  # a number among operands stays one
+    return "".join(letters)
+
+
+def _form(op: Operator) -> str:
+    if op.row.kind == "view":
+        return "view"
+    mutated = op.schema.mutated
+    if not mutated:
+        return "fresh"
+    returned = op.schema.returns
+    if mutated == (0,) and len(returned) == 1 and returned[0].type.is_mutable:
+        return "inplace"
+    return "mutating"
+
+
+# -- choosing ------------------------------------------------------------------------------------
+
+
+def kernel(op: Operator, keys: int) -> Kernel:
+    """What an operator does where the Record key is set."""
+    beneath = keys & ~K.RECORD
+    devices = sum(1 for _ in K.devices_in(keys))
+    if keys & _NOT_RECORDED or devices > 1 or op.row.kind == "out":
+        return _immediate(op, beneath)
+    if op.name in effects.VALUES:
+        return _reading(op, beneath)
+    if op.name in effects.IMMEDIATE:
+        return _immediate(op, beneath)
+    if _is_composite(op):
+        return _composite(op, beneath)
+    if not _inferable(op):
+        return _immediate(op, beneath)
+    return _recording(op, keys)
+
+
+def _is_composite(op: Operator) -> bool:
+    """Whether the operators that it is made of are recorded instead of itself."""
+    if op.registered("CompositeImplicitAutograd") is not None:
+        return not any(k in op.kernels for k in ("CPU", "CompositeExplicitAutograd"))
+    if op.row.kind == "inplace" and not op.row.shape and not op.row.derivative:
+        return True
+    return op.row.kind == "composite" and not op.kernels
+
+
+def _inferable(op: Operator) -> bool:
+    """Whether sizes and dtypes of the results follow from those of the operands."""
+    if op.row.shape or op.registered("Meta") is not None:
+        return True
+    return op.name == "copy_"
+
+
+def _composite(op: Operator, beneath: int) -> Kernel:
+    normal: list[Kernel] = []
+
+    def through_body(*args: Any) -> Any:
+        if THREAD.recorder is None:
+            if not normal:
+                normal.append(op.lookup(beneath))
+            return normal[0](*settled(args))
+        body = op.registered("CompositeImplicitAutograd") or op.body()
+        return (body or op.lookup(beneath))(*args)
+
+    return mark_composite(through_body)
+
+
+def settled(args: Any) -> Any:
+    """The arguments, after everything recorded that they depend on has run."""
+    for x in args:
+        if hasattr(x, "_k"):
+            GLOBAL.settle(x, "")
+        elif isinstance(x, (list, tuple)):
+            settled(x)
+    return args
+
+
+def _immediate(op: Operator, beneath: int) -> Kernel:
+    """Run what was recorded, then the operator."""
+
+    def run(*args: Any) -> Any:
+        recorder = THREAD.recorder
+        if recorder is None:
+            return op.lookup(beneath)(*settled(args))
+        return recorder.run_now(op, beneath, args)
+
+    return mark_composite(run)
+
+
+def _reading(op: Operator, beneath: int) -> Kernel:
+    """As ``_immediate``; the value given to Python is kept with the call's trace."""
+
+    def read(*args: Any) -> Any:
+        recorder = THREAD.recorder
+        if recorder is None:
+            return op.lookup(beneath)(*settled(args))
+        value = recorder.run_now(op, beneath, args)
+        recorder.value_read(args[0], op.name, value)
+        return value
+
+    return mark_composite(read)
+
+
+def bind(recorder: Any, leaf: Leaf, t: Any) -> bool:
+    """Let a tensor be a leaf that the step expects; False if it is not such a one."""
+    a = t._a
+    if (
+        t._k != leaf.key
+        or t._t is not leaf.dtype
+        or a.shape != leaf.shape
+        or a.strides != leaf.strides
+        or type(a) is not leaf.handle_type
+        or recorder.bound != leaf.number
+    ):
+        return False
+    s = t._s
+    if s is None:
+        s = storage_of(t)
+    cell = s.owner or s
+    if cell.exported:
+        return False
+    first = leaf.first
+    if cell.pending is not None:
+        if first is None or cell is not recorder.storages[first.number]:
+            return False
+    elif first is not None:
+        return False
+    leaf.tensor = t
+    recorder.storages.append(cell)
+    recorder.bound += 1
+    cell.pending = s.pending = recorder
+    return True
+
+
+# -- generated -----------------------------------------------------------------------------------
+
+_TENSOR = """        if not (a{i}._a is w{i} or (w{i}.__class__ is Leaf and (w{i}.tensor is a{i} or (
+                w{i}.tensor is None and bind(recorder, w{i}, a{i}))))):
+            return recorder.record(CALL, {args})
+"""
+_CHECKS = {
+    "T": _TENSOR,
+    "N": """        k{i} = type(a{i})
+        if k{i} is w{i}:
+            numbers.append(a{i})
+        elif not hasattr(a{i}, "_k"):
+            return recorder.record(CALL, {args})
+        elif not (a{i}._a is w{i} or (w{i}.__class__ is Leaf and (w{i}.tensor is a{i} or (
+                w{i}.tensor is None and bind(recorder, w{i}, a{i}))))):
+            return recorder.record(CALL, {args})
+""",
+    "O": """        if a{i} is None:
+            if w{i} is not None:
+                return recorder.record(CALL, {args})
+        elif not (a{i}._a is w{i} or (w{i}.__class__ is Leaf and (w{i}.tensor is a{i} or (
+                w{i}.tensor is None and bind(recorder, w{i}, a{i}))))):
+            return recorder.record(CALL, {args})
+""",
+    "Z": """        if hasattr(a{i}, "_k"):
+            if not (a{i}._a is w{i} or (w{i}.__class__ is Leaf and (w{i}.tensor is a{i} or (
+                    w{i}.tensor is None and bind(recorder, w{i}, a{i}))))):
+                return recorder.record(CALL, {args})
+        elif not same(a{i}, w{i}):
+            return recorder.record(CALL, {args})
+""",
+    "F": """        if type(a{i}) is w{i}:
+            numbers.append(a{i})
+        elif a{i} is not w{i}:
+            return recorder.record(CALL, {args})
+""",
+    "S": """        if a{i} is not w{i} and not same(a{i}, w{i}):
+            return recorder.record(CALL, {args})
+""",
+}
+
+_SOURCE = """
+def recording({names}):
+    recorder = THREAD.recorder
+    if recorder is None:
+        return outside({args})
+    step = recorder.at.ahead
+    if step.token is not CALL:
+        return recorder.record(CALL, {args})
+    with recorder.lock:
+        numbers = recorder.numbers
+        {wants} = step.wants
+{checks}        if not step.simple:
+            return recorder.advance(step, {args})
+        r = new(Tensor)
+        r._a = step.handle
+        r._k = step.key
+        r._t = step.result
+        r._g = step.edge
+        r._s = None
+        r._b = None
+        recorder.made.append(ref(r))
+        recorder.at = step
+        return r
+"""
+_CODE: dict[str, Any] = {}
+
+
+def same(a: Any, b: Any) -> bool:
+    """Whether two plain values are the same to an operator: 1 is not True, and 0.0 is not -0.0."""
+    if type(a) is not type(b):
+        return False
+    if type(a) is tuple:
+        return len(a) == len(b) and all(x is y or same(x, y) for x, y in zip(a, b))
+    return a == b and (type(a) is not float or repr(a) == repr(b))
+
+
+#: (operator, key set, its registered kernels) -> Call, which outlives the dispatch tables.
+_CALLS: dict[Any, Call] = {}
+
+
+def call_of(op: Operator, keys: int) -> Call:
+    known = (op, keys, tuple((k, *map(id, v)) for k, v in op.kernels.items()))
+    found = _CALLS.get(known)
+    if found is None:
+        found = _CALLS.setdefault(known, Call(op, keys))
+    return found
+
+
+def _recording(op: Operator, keys: int) -> Kernel:
+    call = call_of(op, keys)
+    recorded = _direct(call) if set(call.kinds) <= set(_CHECKS) else _general(call)
+    if keys & K.VIEW and GLOBAL.views_may_be_stale:
+        return _refreshing(op, call, recorded)
+    return recorded
+
+
+def _outside(call: Call) -> Callable[..., Any]:
+    op, beneath = call.op, call.beneath
+
+    def outside(args: Any) -> Any:
+        return op.lookup(beneath)(*settled(args))
+
+    return outside
+
+
+def _direct(call: Call) -> Kernel:
+    kinds = call.kinds
+    code = _CODE.get(kinds)
+    if code is None:
+        code = _CODE[kinds] = compile(_source(kinds), f"<mortice record {kinds}>", "exec")
+    scope: dict[str, Any] = {
+        "CALL": call, "Leaf": Leaf, "THREAD": THREAD, "Tensor": Tensor, "bind": bind, "new": _new,
+        "outside": _outside(call), "ref": ref, "same": same,
+    }  # fmt: skip
+    exec(code, scope)  # noqa: S102  made of positions and the letters of kinds only
+    return scope["recording"]
+
+
+def _source(kinds: str) -> str:
+    names = ", ".join(f"a{i}" for i in range(len(kinds)))
+    args = f"({names},)" if kinds else "()"
+    checks = "".join(_CHECKS[k].format(i=i, args=args) for i, k in enumerate(kinds))
+    wants = ", ".join(f"w{i}" for i in range(len(kinds)))
+    return _SOURCE.format(
+        names=names, args=args, checks=checks, wants=f"({wants},)" if kinds else "_"
+    )
+
+
+def _general(call: Call) -> Kernel:
+    """For operators with lists of tensors or generators: the recorder compares."""
+    outside = _outside(call)
+
+    def recording(*args: Any) -> Any:
+        recorder = THREAD.recorder
+        if recorder is None:
+            return outside(args)
+        return recorder.record(call, args)
+
+    return recording
+
+
+def _refreshing(op: Operator, call: Call, recorded: Kernel) -> Kernel:
+    """Views whose base got a new history get theirs first; they may require grad now."""
+    from mortice._autograd.views import refresh
+
+    def refreshed(*args: Any) -> Any:
+        for x in args:
+            for t in x if isinstance(x, (list, tuple)) else (x,):
+                if getattr(t, "_k", 0) & K.VIEW:
+                    refresh(t)
+        keys = op.keys_of(args)
+        if keys == call.keys:
+            return recorded(*args)
+        return op.lookup(keys)(*args)
+
+    return refreshed

@@ -1,0 +1,626 @@
+"""The recorder of one compiled call: operators are appended to its path in the tree, and run in
+segments when a value is needed.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+from weakref import ref
+
+from mortice._autograd import inplace as inplace_rules
+from mortice._autograd.pending import PENDING, edges_of_parts
+from mortice._autograd.views import check_write
+from mortice._base.errors import InvalidState
+from mortice._capture import infer
+from mortice._capture.effects import MAY_RAISE_ON_INTEGERS
+from mortice._capture.hazards import FLUSH, Hazards
+from mortice._capture.kernels import Call, bind
+from mortice._capture.trace import CallTrace, SegmentRun, ValueRead
+from mortice._capture.tree import NOTHING, Leaf, Output, Step, Tree
+from mortice._dispatch import keys as K
+from mortice._dispatch.state import GLOBAL, THREAD, unrecorded
+from mortice._tensor.array import PendingArray
+from mortice._tensor.make import ViewInfo, base_of, storage_of, wrap
+from mortice._tensor.storage import Storage
+from mortice._tensor.tensor import Tensor
+from mortice._types.promotion import NUMBERS
+from mortice.fx.stack import user_frame
+
+_new = object.__new__
+#: Memory that somebody outside may write to is copied when it is recorded, up to this many bytes;
+#: operators on more run at once.
+SNAPSHOT_BYTES = 64 * 1024
+
+
+class Failed:
+    """In a recorder's place: what it had recorded could not be computed."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+    def flush(self) -> None:
+        raise InvalidState(
+            "the tensor has no value: the compiled segment that computes it failed with "
+            f"{type(self.error).__name__}: {self.error}"
+        ) from self.error
+
+
+class Recorder:
+    """One compiled call in one thread.
+
+    ``at`` is the last step recorded, ``made`` weak references to the tensors that the path made,
+    ``storages`` the memory of its leaves, ``numbers`` and ``generators`` its other inputs.
+    """
+
+    def __init__(self, compiled: Any, tree: Tree) -> None:
+        self.compiled = compiled
+        self.tree = tree
+        self.lock = threading.RLock()
+        self.at: Step = tree.root
+        self.made: list[Any] = []
+        self.numbers: list[Any] = []
+        self.generators: list[Any] = []
+        self.storages: list[Any] = []
+        self.touched: list[Any] = []
+        self.bound = 0
+        self.leaves: list[Leaf] = []
+        self.by_tensor: dict[int, Leaf] = {}
+        self.hazards = Hazards()
+        #: Segments that ran so far.
+        self.flushes = 0
+        self.trace: CallTrace | None = None
+        tree.recorder = self
+
+    # -- recording -----------------------------------------------------------------------------
+
+    def record(self, call: Call, args: tuple[Any, ...]) -> Any:
+        """Record a call that is not the one that came last time; returns its results."""
+        for t in infer.tensors_in(args):
+            self._settle_foreign(t)
+        with self.lock:
+            self._rewind()
+            exported = [t for t in infer.tensors_in(args) if _is_exported(t)]
+            if exported:
+                replaced = self._snapshots(call, args)
+                if replaced is None:
+                    return self.run_now(call.op, call.beneath, args)
+                args = replaced
+            flushes = -1
+            step: Step | None = None
+            while flushes != self.flushes:  # a shape rule that reads values ends the segment
+                flushes = self.flushes
+                verdict = self.hazards.check(self, call, args)
+                if verdict == FLUSH:
+                    self.flush()
+                    flushes = self.flushes
+                    verdict = self.hazards.check(self, call, args)
+                step = None if verdict else self._find(call, args)
+            if step is None:
+                return self.run_now(call.op, call.beneath, args)
+            result = self.advance(step, args)
+        if call.raises or (call.op.name in MAY_RAISE_ON_INTEGERS and not _is_floating(result)):
+            self.flush()
+        return result
+
+    def advance(self, step: Step, args: tuple[Any, ...]) -> Any:
+        """Take a step whose operands are bound: its effects on Python objects, and its results."""
+        call = step.call
+        if call.kinds.find("G") >= 0 or call.op.name in _DRAWING:
+            self._draw(step, args)
+        form = call.form
+        if form == "inplace":
+            result = self._write(step, args)
+        else:
+            if form == "mutating":
+                self._write(step, args)
+            made = [None if o is None else self._make(o, args) for o in step.outputs]
+            result = made[0] if step.simple or step.result is None else step.result(made)
+        self.at.ahead = step
+        self.at = step
+        return result
+
+    def _find(self, call: Call, args: tuple[Any, ...]) -> Step | None:
+        """The step of this call after ``at``, with its new leaves bound; made now if there is none.
+
+        None if the results cannot be known before it runs.
+        """
+        signature, wants, fresh = self._signature(call, args)
+        step = self.at.children.get(signature)
+        if step is None:
+            step = self._make_step(call, args, wants, fresh)
+            if step is None:
+                return None
+            self.at.children[signature] = step
+            self.tree.size += 1
+        for leaf, t in zip(step.new_leaves, fresh):
+            if not bind(self, leaf, t):
+                raise InvalidState(
+                    f"{call.op.qualified}: an operand changed while it was recorded."
+                )
+        numbers = [args[i] for i in step.number_positions]
+        self.numbers.extend(numbers)
+        return step
+
+    def _signature(self, call: Call, args: tuple[Any, ...]) -> tuple[Any, list[Any], list[Any]]:
+        """(what tells the call from others here, what a later call must bring, new leaf tensors)."""
+        parts: list[Any] = [call]
+        wants: list[Any] = []
+        fresh: list[Any] = []
+        for kind, x in zip(call.kinds, args):
+            if hasattr(x, "_k"):
+                part, want = self._operand(x, fresh)
+            elif kind == "L" and isinstance(x, (list, tuple)):
+                found = [(None, None) if t is None else self._operand(t, fresh) for t in x]  # pyright: ignore[reportUnknownVariableType]
+                part = tuple(p for p, _ in found)
+                want = tuple(w for _, w in found)
+            elif kind == "N" or (kind == "F" and not _is_default(call, len(wants), x)):
+                part = want = type(x) if type(x) in _INPUT_NUMBERS else x
+                part = (part, type(x))
+            elif kind == "G":
+                part = want = None
+            else:
+                part, want = _plain(x), x
+            parts.append(part)
+            wants.append(want)
+        return tuple(parts), wants, fresh
+
+    def _operand(self, t: Any, fresh: list[Any]) -> tuple[Any, Any]:
+        a = t._a
+        if type(a) is PendingArray:
+            return a, a
+        leaf = self._leaf_of(t)
+        if leaf is not None:
+            return leaf, leaf
+        for i, other in enumerate(fresh):
+            if other is t:
+                return i, ("fresh", i)
+        fresh.append(t)
+        s = storage_of(t)
+        cell = s.owner or s
+        first: Any = None
+        if cell.pending is self:
+            first = self._leaf_over(cell)
+        for i, other in enumerate(fresh[:-1]):
+            if first is None and _cell_of(other) is cell:
+                first = ("fresh", i)
+        part = (t._k, t._t, tuple(a.shape), tuple(a.strides), type(a), t.device, first)
+        return part, ("fresh", len(fresh) - 1)
+
+    def _known(self) -> list[Leaf]:
+        """The leaves bound so far."""
+        if len(self.leaves) != self.bound:
+            found: list[Leaf] = []
+            at: Step | None = self.at
+            while at is not None and at.parent is not None and len(found) < self.bound:
+                found.extend(reversed(at.new_leaves))
+                at = at.parent
+            found.reverse()
+            self.leaves = found
+        return self.leaves
+
+    def _leaf_of(self, t: Any) -> Leaf | None:
+        known = self._known()
+        if len(self.by_tensor) != len(known):
+            self.by_tensor = {id(leaf.tensor): leaf for leaf in known}
+        return self.by_tensor.get(id(t))
+
+    def memory_of(self, t: Any) -> tuple[Any, bool]:
+        """(the cell that a tensor sees, None if the path has not met it; whether t is known in it)."""
+        a = t._a
+        if type(a) is PendingArray:
+            return a.output.cell, True
+        leaf = self._leaf_of(t)
+        if leaf is not None:
+            return leaf.cell, True
+        s = t._s
+        if s is None:
+            return None, False
+        cell = s.owner or s
+        return (self._leaf_over(cell) if cell.pending is self else None), False
+
+    def _leaf_over(self, cell: Storage) -> Leaf | None:
+        for leaf, storage in zip(self._known(), self.storages):
+            if storage is cell:
+                return leaf.cell
+        return None  # memory that the path itself made
+
+    # -- making steps --------------------------------------------------------------------------
+
+    def _make_step(
+        self, call: Call, args: tuple[Any, ...], wants: list[Any], fresh: list[Any]
+    ) -> Step | None:
+        op = call.op
+        if call.form == "view":
+            geometry = infer.views(op, args)
+            specs: Any = None
+        elif call.form == "inplace":
+            self._check_write(call, args)
+            infer.check_inplace(op, args)
+            specs, geometry = [], None
+        else:
+            specs, geometry = infer.results(op, args), None
+            if specs is None:
+                return None
+        leaves = self._new_leaves(fresh)
+        step = Step(self.at, call, _resolve(wants, leaves))
+        step.new_leaves = tuple(leaves)
+        step.leaves += len(leaves)
+        step.number_positions = tuple(
+            i for i, (k, w) in enumerate(zip(call.kinds, step.wants)) if k in "NF" and w in NUMBERS
+        )
+        step.numbers += len(step.number_positions)
+        frame = user_frame(2)
+        if frame is not None:
+            step.line = (frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+        if geometry is not None:
+            self._plan_views(step, args, geometry)
+        elif specs:
+            self._plan_fresh(step, specs)
+        step.made += sum(o is not None for o in step.outputs)
+        self._finish_step(step)
+        return step
+
+    def _new_leaves(self, fresh: list[Any]) -> list[Leaf]:
+        leaves: list[Leaf] = []
+        for t in fresh:
+            cell = _cell_of(t)
+            first = self._leaf_over(cell) if cell.pending is self else None
+            for leaf, other in zip(leaves, fresh):
+                if first is None and _cell_of(other) is cell:
+                    first = leaf.cell
+            leaves.append(Leaf(self.bound + len(leaves), t, first))
+        return leaves
+
+    def _plan_fresh(self, step: Step, specs: list[Any]) -> None:
+        grads = infer.differentiable(step.call.op, specs) if step.call.grad else None
+        number = step.made
+        for i, spec in enumerate(specs):
+            if spec is None:
+                step.outputs.append(None)
+                continue
+            sizes, dtype, strides, device = spec
+            handle = PendingArray(self.tree, sizes, dtype, device, strides)
+            key = K.device_bit(device.type) | K.RECORD
+            tracked = grads is not None and grads[i]
+            if tracked:
+                key |= K.AUTOGRAD
+            edge = PENDING if tracked else None
+            step.outputs.append(Output(step, number, handle, key, edge))
+            number += 1
+
+    def _plan_views(self, step: Step, args: tuple[Any, ...], geometry: list[Any]) -> None:
+        call, base = step.call, args[0]
+        want = step.wants[0]
+        source: Any = want if isinstance(want, Leaf) else want.output
+        tracked = call.grad and call.op.row.derivative != "none"
+        many = len(geometry) > 1 or call.op.schema.returns[0].type.is_list
+        edges = edges_of_parts(call.op.name, len(geometry)) if many else [PENDING]
+        for i, (sizes, strides, offset, dtype) in enumerate(geometry):
+            handle = PendingArray(self.tree, sizes, dtype, base.device, strides, offset)
+            on = tracked and dtype.differentiable
+            key = (base._k & ~K.FUNCTIONALITY_MASK) | K.RECORD | (K.AUTOGRAD if on else 0)
+            if call.op.name != "detach":
+                key |= K.VIEW
+            edge = edges[i] if on else None
+            number = step.made + i
+            step.outputs.append(
+                Output(step, number, handle, key, edge, source, i if many else None)
+            )
+
+    def _finish_step(self, step: Step) -> None:
+        """How the step's results are handed out: alone, or as a tuple."""
+        returns = step.call.op.schema.returns
+        first = step.outputs[0] if step.outputs else None
+        if (
+            step.call.form == "fresh"
+            and len(returns) == 1
+            and first is not None
+            and not (returns[0].type.is_list)
+        ):
+            step.simple = step.call.op.name not in _DRAWING
+            step.handle, step.key, step.edge = first.handle, first.key, first.edge
+            step.result = first.dtype
+        elif len(returns) != 1 or returns[0].type.is_list:
+            step.result = tuple
+        if not step.simple and step.result is not tuple:
+            step.result = None
+
+    # -- results -------------------------------------------------------------------------------
+
+    def _make(self, out: Output, args: tuple[Any, ...]) -> Any:
+        r = _new(Tensor)
+        r._a = out.handle
+        r._k = out.key
+        r._t = out.dtype
+        r._g = out.edge
+        if out.base is None:
+            r._s = r._b = None
+        else:
+            base = args[0]
+            r._s = s = self._shared(base)
+            if out.key & K.VIEW:
+                b = base._b
+                if b is None:
+                    b = base if not s.epoch else ViewInfo(base, s.epoch)
+                r._b = b
+            else:
+                r._b = None
+        self.made.append(ref(r))
+        return r
+
+    def _shared(self, t: Any) -> Storage:
+        """The storage of a tensor that is about to share it."""
+        s = t._s
+        if s is None:
+            s = storage_of(t)
+        if s.pending is None:
+            s.pending = self
+        self.touched.append(s)
+        return s
+
+    def _check_write(self, call: Call, args: tuple[Any, ...]) -> None:
+        """Autograd's refusals, as eager has them."""
+        if not THREAD.grad_enabled or call.keys & K.BELOW_AUTOGRAD:
+            return
+        for i in call.op.schema.mutated:
+            t = args[i]
+            if t is None:
+                continue
+            if call.grad:
+                if t._k & K.AUTOGRAD or t._k & K.VIEW:
+                    inplace_rules.check_inplace(t, call.op)
+            elif t._k & K.VIEW:
+                check_write(t, call.op)
+
+    def _write(self, step: Step, args: tuple[Any, ...]) -> Any:
+        """The effects of an in-place operator that do not wait: versions and histories."""
+        call = step.call
+        if call.grad or (args[0] is not None and args[0]._k & K.VIEW):
+            self._check_write(call, args)
+        target = None
+        for i in call.op.schema.mutated:
+            target = args[i]
+            if target is None:
+                continue
+            s = self._shared(target)
+            s.version += 1
+            if call.grad and call.form == "inplace" and target._t.differentiable:
+                _rebase(target, s)
+        return args[call.op.schema.mutated[0]] if call.form == "inplace" else None
+
+    def _draw(self, step: Step, args: tuple[Any, ...]) -> None:
+        from mortice._capture.random import draw
+
+        self.generators.append(draw(step.call, args))
+
+    # -- memory that others may touch ----------------------------------------------------------
+
+    def _settle_foreign(self, t: Any) -> None:
+        """Make another recorder run what it has recorded of this tensor."""
+        a = t._a
+        if type(a) is PendingArray and a.home.recorder is not self:
+            settle(t)
+            return
+        s = t._s
+        if s is not None:
+            cell = s.owner or s
+            if cell.pending is not None and cell.pending is not self:
+                cell.pending.flush()
+
+    def _snapshots(self, call: Call, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        """The arguments with copies of exported tensors, or None if the operator must run at once."""
+        for i in call.op.schema.mutated:
+            if any(_is_exported(t) for t in infer.tensors_in((args[i],))):
+                return None
+        if call.form == "view":
+            return None
+        kept: dict[int, Any] = {}
+
+        def replaced(x: Any) -> Any:
+            if hasattr(x, "_k"):
+                return _snapshot(x, kept) if _is_exported(x) else x
+            if isinstance(x, (list, tuple)):
+                return type(x)(replaced(y) for y in x)  # pyright: ignore[reportUnknownVariableType]
+            return x
+
+        for t in infer.tensors_in(args):
+            large = t._a.nbytes > SNAPSHOT_BYTES or t._k & K.AUTOGRAD or not t.is_cpu
+            if large and _is_exported(t):
+                return None
+        return tuple(replaced(x) for x in args)
+
+    # -- running -------------------------------------------------------------------------------
+
+    def run_now(self, op: Any, beneath: int, args: Any) -> Any:
+        """Run what is recorded, then one operator, unrecorded."""
+        with unrecorded():
+            if self.trace is not None:
+                self.trace.immediate.append((len(self.trace.runs), op.name))
+            return op.lookup(op.keys_of(args) & ~K.RECORD)(*args)
+
+    def value_read(self, tensor: Any, kind: str, value: Any) -> None:
+        """Note that Python got to know a value."""
+        if self.trace is not None:
+            self.trace.values.append(ValueRead(len(self.trace.runs), tensor, kind, value))
+
+    def flush(self) -> None:
+        """Run the path as a segment, and give every living tensor of it its memory."""
+        with self.lock:
+            self._rewind()
+            step = self.at
+            if step.parent is None:
+                return
+            living = [r() for r in self.made]
+            mask = tuple([t is not None for t in living])
+            try:
+                plan = step.plans.get(mask)
+                if plan is None:
+                    plan = step.plans[mask] = self.compiled.plan(self, step, mask)
+                tensors = [leaf.tensor for leaf in self._known()]
+                numbers, generators = self.numbers, self.generators
+                versions = [(s, s.version) for s in plan.written_storages(tensors)]
+                self._begin()
+                outs = plan.run(tensors, numbers, generators)
+                plan.fill(living, outs, tensors)
+                for s, version in versions:
+                    s.version = version
+            except BaseException as error:
+                self._fail(error)
+                raise
+            if self.trace is not None:
+                self.trace.runs.append(
+                    SegmentRun(plan.segment, tensors, numbers, generators, plan, living, outs)
+                )
+
+    def _begin(self) -> None:
+        """Forget the path: the next operator begins a segment."""
+        self.flushes += 1
+        for leaf in self._known():
+            leaf.tensor = None
+        for s in self.storages:
+            s.pending = None
+        for s in self.touched:
+            s.pending = None
+        self.at = self.tree.root
+        self.made = []
+        self.numbers = []
+        self.generators = []
+        self.storages = []
+        self.touched = []
+        self.leaves = []
+        self.by_tensor = {}
+        self.bound = 0
+        self.hazards.clear()
+
+    def _fail(self, error: BaseException) -> None:
+        """What was recorded is lost; reading it says why. Go on with a new tree."""
+        self._begin()
+        self.tree.recorder = Failed(error)
+        self.tree = Tree()
+        self.tree.recorder = self
+        self.at = self.tree.root
+
+    def _rewind(self) -> None:
+        """Undo what a step that was begun and not taken has left."""
+        at = self.at
+        if self.bound > at.leaves:
+            self._unbind(at.leaves)
+        del self.numbers[at.numbers :]
+        del self.generators[at.generators :]
+        del self.made[at.made :]
+
+    def _unbind(self, count: int) -> None:
+        ahead = self.at.ahead
+        for step in (ahead, *self.at.children.values()):
+            if step is NOTHING:
+                continue
+            for leaf in step.new_leaves:
+                leaf.tensor = None
+        for s in self.storages[count:]:
+            if not any(s is kept for kept in self.storages[:count]):
+                s.pending = None
+        del self.storages[count:]
+        self.bound = count
+        self.leaves = []
+        self.by_tensor = {}
+
+
+#: Random operators that use the default generator without having an argument for it.
+_DRAWING: frozenset[str] = frozenset()
+_INPUT_NUMBERS = (int, float, complex)
+
+
+def _is_default(call: Call, position: int, value: Any) -> bool:
+    """Whether a number is its argument's default: such a one is part of the recording."""
+    default = call.op.schema.arguments[position].default
+    return type(value) is type(default) and value == default
+
+
+def _plain(x: Any) -> Any:
+    """A plain argument as a key: 1, 1.0 and True differ, as do 0.0 and -0.0."""
+    kind = type(x)
+    if kind is float or kind is complex:
+        return kind, repr(x)
+    if kind is tuple or kind is list:
+        return tuple(_plain(y) for y in x)
+    if kind is int or kind is bool:
+        return kind, x
+    return x
+
+
+def _resolve(wants: list[Any], leaves: list[Leaf]) -> tuple[Any, ...]:
+    """Operands with their new leaves in place."""
+    found: list[Any] = []
+    for w in wants:
+        if type(w) is tuple and len(w) == 2 and w[0] == "fresh":
+            found.append(leaves[w[1]])
+        elif type(w) is tuple:
+            found.append(_resolve(list(w), leaves))
+        else:
+            found.append(w)
+    return tuple(found)
+
+
+def _cell_of(t: Any) -> Storage:
+    s = storage_of(t)
+    return s.owner or s
+
+
+def _is_exported(t: Any) -> bool:
+    s = t._s
+    return s is not None and (s.owner or s).exported
+
+
+def _snapshot(t: Any, kept: dict[int, Any]) -> Any:
+    found = kept.get(id(t))
+    if found is None:
+        found = kept[id(t)] = wrap(t._a.copy(), t._t)
+    return found
+
+
+def _is_floating(result: Any) -> bool:
+    return not hasattr(result, "_t") or result._t.differentiable
+
+
+def _rebase(t: Any, s: Storage) -> None:
+    """A tensor written to with history: it, and what it is a view of, have a new one to come."""
+    base = base_of(t)
+    t._g = PENDING
+    t._k |= K.AUTOGRAD
+    if base is None:
+        s.epoch += 1
+    else:
+        base._g = PENDING
+        base._k |= K.AUTOGRAD
+        s.epoch += 1
+        t._b = ViewInfo(base, s.epoch)
+        info = base._b
+        if info.__class__ is ViewInfo:
+            info.epoch = s.epoch
+    inplace_rules.views_may_be_stale()
+
+
+def settle(what: Any, reader: str = "") -> None:
+    """Bring a tensor's or a storage's memory up to date with what was recorded, in any thread."""
+    s = what if isinstance(what, Storage) else what._s
+    if s is not None:
+        recorder = (s.owner or s).pending or s.pending
+        if recorder is not None:
+            recorder.flush()
+    if not isinstance(what, Storage):
+        a = what._a
+        if type(a) is PendingArray:
+            recorder = a.home.recorder
+            if recorder is None:
+                raise InvalidState("the tensor has no value: the compiled call that made it ended.")
+            recorder.flush()
+    if reader:
+        recorder = THREAD.recorder
+        if recorder is not None:
+            recorder.value_read(what, reader, None)
+
+
+GLOBAL.settle = settle
+
+__all__ = ["Failed", "Recorder", "settle"]

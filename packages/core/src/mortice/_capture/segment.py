@@ -1,0 +1,274 @@
+"""Segments: graphs that were compiled, and the plans by which a recorded path runs one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from mortice._capture.build import Slot
+from mortice._capture.hazards import cell_of
+from mortice._capture.tree import Leaf, Output, Step, all_outputs
+from mortice._dispatch import keys as K
+from mortice._dispatch.state import THREAD, refresh
+from mortice._tensor.make import base_of, host_array
+from mortice._tensor.storage import Storage
+
+_ndarray = np.ndarray
+
+
+@dataclass
+class Segment:
+    """One compiled graph.
+
+    Attributes:
+        name: unique within the compiled object.
+        module: the graph (an fx GraphModule).
+        run: what ``compile_segment`` made of it: ``run(*leaves, *numbers, *generators) -> tuple``.
+        line: (file, line, function) of its first operator.
+        compiled: False where it runs operator by operator, its place having reached the limit.
+        hits: how often it ran. seconds: time to compile it.
+    """
+
+    name: str
+    module: Any
+    run: Callable[..., Any]
+    line: tuple[str, int, str]
+    compiled: bool = True
+    hits: int = 0
+    seconds: float = 0.0
+
+    @property
+    def nodes(self) -> int:
+        """Operators in the graph."""
+        return sum(n.op == "call_function" for n in self.module.graph.nodes)
+
+
+class Plan:
+    """How one recorded path, with certain tensors alive at its end, runs a segment.
+
+    Attributes:
+        segment: what runs.
+        fills: for each memory returned (output of the graph, tensors that hold it whole, tensors
+            that are views of it), by number among what the path made.
+        written: leaves that the graph writes to; ``rebased``: (leaf, output of the graph) of those
+            that get a new gradient history.
+    """
+
+    __slots__ = ("fills", "outside", "rebased", "segment", "written")
+
+    def __init__(
+        self, segment: Segment, cells: Sequence[Slot], steps: Sequence[Step], mask: Any
+    ) -> None:
+        self.segment = segment
+        self.written = written_leaves(steps)
+        outputs = [o for o in all_outputs(steps) if mask[o.number]]
+        self.fills: list[tuple[int, list[Output], list[Output]]] = []
+        self.rebased: list[tuple[int, int]] = []
+        for i, cell in enumerate(cells):
+            if isinstance(cell, Leaf):
+                self.rebased.append((cell.number, i))
+                continue
+            whole = [o for o in outputs if o is cell]
+            seen = [o for o in outputs if o.cell is cell and o is not cell]
+            self.fills.append((i, whole, seen))
+        #: Views of leaves: their memory is there already.
+        self.outside = [o for o in outputs if isinstance(o.cell, Leaf)]
+
+    def written_storages(self, tensors: Sequence[Any]) -> list[Storage]:
+        return [tensors[i]._s for i in self.written]
+
+    def run(self, tensors: Sequence[Any], numbers: Sequence[Any], generators: Sequence[Any]) -> Any:
+        """Run the segment outside of the recording, whatever modes the caller is in."""
+        self.segment.hits += 1
+        thread = THREAD
+        recorder = thread.recorder
+        saved = thread.masks, thread.included, thread.excluded, thread.grad_enabled
+        modes = thread.dispatch_modes, thread.function_modes, thread.autocast
+        thread.recorder = None
+        thread.masks = (0, ~K.RECORD)
+        thread.included, thread.excluded, thread.grad_enabled = 0, K.RECORD, True
+        if modes[0] or modes[1] or modes[2]:
+            thread.dispatch_modes, thread.function_modes, thread.autocast = [], [], {}
+        try:
+            return self.segment.run(*tensors, *numbers, *generators)
+        finally:
+            thread.recorder = recorder
+            thread.dispatch_modes, thread.function_modes, thread.autocast = modes
+            _, thread.included, thread.excluded, thread.grad_enabled = saved
+            if thread.is_special == _is_special(saved[0]):
+                thread.masks = saved[0]
+            else:
+                refresh()
+
+    def fill(self, living: Sequence[Any], outs: Sequence[Any], tensors: Sequence[Any]) -> None:
+        """Give the tensors that are alive their memory and their history."""
+        for number, whole, seen in self.fills:
+            out = outs[number]
+            for o in whole:
+                _become(living[o.number], o, out)
+            if seen:
+                self._fill_views(living, whole, seen, out)
+        for number, i in self.rebased:
+            _rebase(tensors[number], outs[i])
+        for o in self.outside:
+            t = living[o.number]
+            _see(t, o, t._s)
+
+    def _fill_views(self, living: Any, whole: Any, seen: list[Output], out: Any) -> None:
+        storage = living[seen[0].number]._s
+        if out._s is not None:
+            out._s.epoch, out._s.pending = storage.epoch, None
+            for o in (*whole, *seen):
+                living[o.number]._s = out._s
+            storage = out._s
+        else:
+            storage.root = out._a if type(out._a) is _ndarray else out._a.buffer
+            storage._bytes = None
+        for o in seen:
+            _see(living[o.number], o, storage)
+
+
+def _is_special(masks: tuple[int, int]) -> bool:
+    return bool(masks[0] or ~masks[1])
+
+
+def _become(t: Any, o: Output, out: Any) -> None:
+    a = out._a
+    h = o.handle
+    if type(a) is _ndarray:
+        if a.shape != h.shape:
+            raise _wrong(o, a.shape)
+        item = a.itemsize
+        if not a.flags.c_contiguous or any(
+            s != x * item for s, x, n in zip(a.strides, h.strides, a.shape) if n > 1
+        ):
+            a = _laid_out(a, h)
+    t._a = a
+    t._k = (t._k & ~(K.RECORD | K.AUTOGRAD)) | (out._k & K.AUTOGRAD)
+    t._g = out._g
+    s = t._s
+    if s is None:
+        t._s = out._s
+    elif out._s is not None:
+        out._s.epoch, out._s.pending = s.epoch, None
+        t._s = out._s
+    else:
+        s.root = a if type(a) is _ndarray else a.buffer
+        s._bytes = None
+
+
+def _laid_out(a: Any, h: Any) -> Any:
+    """An array with the strides that the recording promised."""
+    item = a.itemsize
+    wanted = tuple(x * item for x in h.strides)
+    if all(s == w for s, w, n in zip(a.strides, wanted, a.shape) if n > 1):
+        return a
+    from mortice._tensor.make import empty
+
+    made = empty(h.shape, h.dtype, h.device, h.strides)._a
+    np.copyto(made, a)
+    return made
+
+
+def _wrong(o: Output, shape: Any) -> Exception:
+    from mortice._base.errors import BackendFailed
+
+    return BackendFailed(
+        f"the compiled graph returned a result of shape {list(shape)} for "
+        f"{o.step.call.op.qualified}, and {list(o.handle.shape)} was expected."
+    )
+
+
+def _see(t: Any, o: Output, storage: Storage) -> None:
+    """Let a view look at its memory, and have the history that its base has."""
+    h = o.handle
+    if storage.root.__class__ is _ndarray:
+        t._a = host_array(storage, h.dtype, h.shape, h.strides, h.offset)
+    else:
+        from mortice._tensor.array import DeviceArray
+
+        t._a = DeviceArray(storage.root, h.shape, h.dtype, h.device, h.strides, h.offset)
+    tracked = t._k & K.AUTOGRAD
+    t._k &= ~(K.RECORD | K.AUTOGRAD)
+    t._g = None
+    if tracked:
+        base = base_of(t)
+        if base is not None and base._k & K.AUTOGRAD:
+            from mortice._autograd.views import regenerate
+
+            regenerate(t, base, storage.epoch)
+
+
+def _rebase(t: Any, out: Any) -> None:
+    """A leaf that was written to with history gets the history of its new value."""
+    base = base_of(t)
+    if base is None:
+        t._g = out._g
+        return
+    raise NotImplementedError
+
+
+def signature(
+    steps: Sequence[Step], wanted: Sequence[Slot], numbers: Sequence[Any]
+) -> tuple[Any, ...]:
+    """What tells a graph from others, without identities: the same for every tree and thread."""
+    places: dict[Any, Any] = {}
+    parts: list[Any] = []
+    for step in steps:
+        for leaf in step.new_leaves:
+            places[leaf] = ("leaf", leaf.number)
+            first = None if leaf.first is None else leaf.first.number
+            parts.append(
+                (leaf.key, leaf.dtype, leaf.device, tuple(leaf.shape), tuple(leaf.strides), first)
+            )
+        for out in step.outputs:
+            if out is not None:
+                places[out] = ("made", out.number)
+                places[out.handle] = ("made", out.number)
+        call = step.call
+        parts.append((call.op.name, call.op, call.grad, _portable(step.wants, places)))
+    kinds = tuple(type(x) for x in numbers)
+    return (*parts, kinds, tuple(places[cell] for cell in wanted))
+
+
+def _portable(wants: Any, places: dict[Any, Any]) -> Any:
+    found: list[Any] = []
+    for w in wants:
+        if isinstance(w, (tuple, list)):
+            found.append(_portable(w, places))
+        else:
+            place = places.get(w) if not isinstance(w, (int, float, complex, str)) else None
+            found.append((type(w), repr(w) if type(w) is float else w) if place is None else place)
+    return tuple(found)
+
+
+def written_leaves(steps: Sequence[Step]) -> list[int]:
+    """Numbers of the leaves whose memory the steps write to."""
+    found: dict[int, None] = {}
+    for step in steps:
+        for i in step.call.op.schema.mutated:
+            cell = cell_of(step.wants[i])
+            if isinstance(cell, Leaf):
+                found[cell.number] = None
+    return list(found)
+
+
+def wanted_cells(steps: Sequence[Step], mask: Any) -> list[Slot]:
+    """The memories that somebody still sees, in order, and the leaves with a new history."""
+    cells: dict[Slot, None] = {}
+    for out in all_outputs(steps):
+        if mask[out.number] and isinstance(out.cell, Output):
+            cells[out.cell] = None
+    rebased: dict[Slot, None] = {}
+    for step in steps:
+        if step.call.grad and step.call.form == "inplace":
+            cell = cell_of(step.wants[0])
+            if isinstance(cell, Leaf):
+                rebased[cell] = None
+    return [*cells, *rebased]
+
+
+__all__ = ["Plan", "Segment", "signature", "wanted_cells", "written_leaves"]

@@ -1,0 +1,60 @@
+"""What one compiled call did: its segments with their inputs and outputs, and the values Python read.
+
+A replay plan is made from it: everything is listed in the order in which it happened.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class SegmentRun:
+    """One segment that ran.
+
+    Attributes:
+        segment: what ran (``segment.Segment``).
+        leaves: the tensors found in memory, in the order of the graph's placeholders.
+        numbers: the Python numbers that came next.
+        generators: the frozen generators that came last.
+        plan: how outputs were handed out (``segment.Plan``).
+        made: the tensors that the segment's operators made, in order; None where nobody held one.
+        outputs: what the compiled segment returned.
+    """
+
+    segment: Any
+    leaves: list[Any]
+    numbers: list[Any]
+    generators: list[Any]
+    plan: Any
+    made: list[Any]
+    outputs: Any
+
+
+@dataclass(frozen=True)
+class ValueRead:
+    """Python got to know a value.
+
+    Attributes:
+        after: how many segments had run.
+        tensor: the tensor (or storage) that was read.
+        kind: the reader: ``_local_scalar_dense`` (``item``, ``bool``, ``int``), ``equal``, ``numpy``,
+            ``tolist``, ``repr``, ...
+        value: the number that Python got; None where it got memory.
+    """
+
+    after: int
+    tensor: Any
+    kind: str
+    value: Any
+
+
+@dataclass
+class CallTrace:
+    """The record of one call; complete, and not changed any more, when the call has returned."""
+
+    runs: list[SegmentRun] = field(default_factory=list[SegmentRun])
+    values: list[ValueRead] = field(default_factory=list[ValueRead])
+    #: Operators that ran by themselves between segments: (segments that had run, operator's name).
+    immediate: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])

@@ -1,0 +1,174 @@
+"""The tree of recordings: every sequence of operators that a compiled object has recorded.
+
+A path from the root is one segment. A step says which operator was called with which operands, and
+what that gave; a later call that does the same again finds the step and its results by comparing
+identities, without inferring anything (see ``kernels.py``). Handles of results belong to the
+steps, so a tree serves one call at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from mortice._tensor.array import PendingArray
+
+
+class Leaf:
+    """A tensor that a segment found in memory: an input of its graph.
+
+    Attributes:
+        number: position among the segment's leaves.
+        first: the first leaf over the same memory; None if this is it.
+        tensor: what is bound to it in the call under way, or None.
+    """
+
+    __slots__ = (
+        "device", "dtype", "first", "handle_type", "key", "number", "shape", "strides", "tensor",
+    )  # fmt: skip
+
+    def __init__(self, number: int, tensor: Any, first: Leaf | None) -> None:
+        a = tensor._a
+        self.number = number
+        self.key: int = tensor._k
+        self.dtype = tensor._t
+        self.device = tensor.device
+        self.shape = a.shape
+        self.strides = a.strides
+        self.handle_type = type(a)
+        self.first = first
+        self.tensor: Any = None
+
+    @property
+    def cell(self) -> Leaf:
+        """What stands for the memory: the first leaf over it."""
+        return self.first or self
+
+
+class Output:
+    """A tensor that a step makes.
+
+    Attributes:
+        handle: its metadata, and its identity while it is pending.
+        key, dtype, edge: what the tensor's slots are filled with.
+        base: what it is a view of, a Leaf or an Output; None if it has memory of its own.
+        part: its position among the views that the operator makes, where it makes several.
+        number: position among the segment's outputs.
+    """
+
+    __slots__ = (
+        "base", "base_position", "cell", "differentiable_view", "dtype", "edge", "handle", "key", "number",
+        "part", "step",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        step: Step,
+        number: int,
+        handle: PendingArray,
+        key: int,
+        edge: Any,
+        base: Leaf | Output | None = None,
+        part: int | None = None,
+    ) -> None:
+        self.step = step
+        self.number = number
+        self.handle = handle
+        self.dtype = handle.dtype
+        self.key = key
+        self.edge = edge
+        self.base = base
+        self.part = part
+        self.cell: Leaf | Output = self if base is None else base.cell
+        handle.output = self
+
+
+class Step:
+    """One operator at one place of the tree.
+
+    Attributes:
+        call: the operator with its key set (``kernels.Call``).
+        wants: for each argument what a call must bring to be this step: a handle, a Leaf, a number's
+            type, or a plain value; a tuple of those for a list of tensors.
+        outputs: what it makes, in the operator's order; None where it makes nothing.
+        ahead: the step that followed last time.
+        line: (file, line, function) of the user's call.
+        leaves, numbers, generators, made: how many the path has had, this step's included.
+    """
+
+    __slots__ = (
+        "ahead", "call", "children", "depth", "edge", "generators", "handle", "key", "leaves", "line",
+        "made", "new_leaves", "number_positions", "numbers", "outputs", "parent", "plans", "result",
+        "simple", "token", "wants",
+    )  # fmt: skip
+
+    def __init__(self, parent: Step | None, call: Any, wants: tuple[Any, ...]) -> None:
+        self.parent = parent
+        self.call = call
+        self.token = call
+        self.wants = wants
+        self.children: dict[Any, Step] = {}
+        self.ahead: Any = NOTHING
+        self.outputs: list[Output | None] = []
+        self.plans: dict[Any, Any] = {}
+        self.simple = False
+        self.result: Any = None
+        self.line: tuple[str, int, str] = ("", 0, "")
+        self.new_leaves: tuple[Leaf, ...] = ()
+        self.number_positions: tuple[int, ...] = ()
+        if parent is None:
+            self.depth = self.leaves = self.numbers = self.generators = self.made = 0
+        else:
+            self.depth = parent.depth + 1
+            self.leaves = parent.leaves
+            self.numbers = parent.numbers
+            self.generators = parent.generators
+            self.made = parent.made
+        self.handle: Any = None
+        self.key = 0
+        self.edge: Any = None
+
+
+class _Nothing:
+    """Follows a step that nothing has followed yet; no call is it."""
+
+    __slots__ = ("token",)
+
+    def __init__(self) -> None:
+        self.token = object()
+
+
+NOTHING: Any = _Nothing()
+
+
+def path(step: Step) -> list[Step]:
+    """The steps from the first of the segment to ``step``."""
+    found: list[Step] = []
+    at: Step | None = step
+    while at is not None and at.parent is not None:
+        found.append(at)
+        at = at.parent
+    found.reverse()
+    return found
+
+
+def all_leaves(step: Step) -> list[Leaf]:
+    return [leaf for s in path(step) for leaf in s.new_leaves]
+
+
+def all_outputs(steps: Sequence[Step]) -> Iterator[Output]:
+    for s in steps:
+        for out in s.outputs:
+            if out is not None:
+                yield out
+
+
+class Tree:
+    """A root, and the recorder that walks it at the moment."""
+
+    __slots__ = ("recorder", "root", "size")
+
+    def __init__(self) -> None:
+        self.root = Step(None, None, ())
+        self.recorder: Any = None
+        self.size = 0
