@@ -21,7 +21,7 @@ from mortice._tensor.make import storage_of
 from mortice._tensor.tensor import Tensor
 
 #: Keys under which operators are not recorded: they run, and what was recorded runs before them.
-_NOT_RECORDED = K.MODE | K.PYTHON | K.META | K.AUTOCAST
+_NOT_RECORDED = K.MODE | K.PYTHON | K.META | K.FAKE
 
 _new = object.__new__
 

@@ -86,17 +86,21 @@ class Plan:
         thread = THREAD
         recorder = thread.recorder
         saved = thread.masks, thread.included, thread.excluded, thread.grad_enabled
-        modes = thread.dispatch_modes, thread.function_modes, thread.autocast
+        modes = (
+            thread.dispatch_modes, thread.function_modes, thread.fake_modes, thread.autocast,
+        )  # fmt: skip
         thread.recorder = None
         thread.masks = (0, ~K.RECORD)
         thread.included, thread.excluded, thread.grad_enabled = 0, K.RECORD, True
-        if modes[0] or modes[1] or modes[2]:
-            thread.dispatch_modes, thread.function_modes, thread.autocast = [], [], {}
+        if modes[0] or modes[1] or modes[2] or modes[3]:
+            thread.dispatch_modes, thread.function_modes, thread.fake_modes = [], [], []
+            thread.autocast = {}
         try:
             return self.segment.run(*tensors, *numbers, *generators)
         finally:
             thread.recorder = recorder
-            thread.dispatch_modes, thread.function_modes, thread.autocast = modes
+            thread.dispatch_modes, thread.function_modes, thread.fake_modes = modes[:3]
+            thread.autocast = modes[3]
             _, thread.included, thread.excluded, thread.grad_enabled = saved
             if thread.is_special == _is_special(saved[0]):
                 thread.masks = saved[0]

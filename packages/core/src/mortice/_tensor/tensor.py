@@ -14,7 +14,6 @@ import numpy as np
 from mortice._base.errors import ArgumentError, InvalidState, InvalidValue, ShapeError
 from mortice._dispatch import keys as K
 from mortice._dispatch.state import GLOBAL
-from mortice._tensor.array import PendingArray
 from mortice._types import layout as layouts
 from mortice._types import shapes
 from mortice._types.device import CPU, Device
