@@ -1,0 +1,196 @@
+"""Guards evaluated one by one: what ``explain`` and the reason of a recompile are made from.
+
+``guard_code`` makes the fast form; the two say the same, which a test holds them to.
+"""
+
+from __future__ import annotations
+
+from abc import get_cache_token
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import CellType
+from typing import Any
+
+from mortice._capture.guards import (
+    MISSING,
+    Apart,
+    Argument,
+    CellContents,
+    ClassAttribute,
+    Condition,
+    DictItem,
+    Element,
+    Equals,
+    GlobalState,
+    Guard,
+    HasKeys,
+    HasLength,
+    HasType,
+    Holds,
+    InstanceDict,
+    IsMissing,
+    IsObject,
+    IsSame,
+    Root,
+    Slot,
+    Source,
+    TensorLike,
+    class_lookup,
+    same_value,
+)
+from mortice._dispatch.state import THREAD
+from mortice._types.device import default_stack
+from mortice._types.dtypes import default as default_dtype
+
+_instance_dict = object.__getattribute__
+
+
+def autocast_state() -> tuple[Any, ...]:
+    """Device types whose autocast is on, with their dtypes."""
+    return tuple((n, s.dtype) for n, s in THREAD.autocast.items() if s.enabled)
+
+
+#: Framework state that decides what operators record: name -> how to read it.
+STATE: Mapping[str, Callable[[], Any]] = {
+    "grad, inference and dispatch modes": lambda: (THREAD.masks, THREAD.inference),
+    "autocast": autocast_state,
+    "default dtype": lambda: default_dtype.dtype,
+    "abstract base classes": get_cache_token,
+    "default device": lambda: default_stack[-1] if default_stack else None,
+}
+
+
+def find(source: Source, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """What is at ``source`` in this call, or MISSING."""
+    kind = type(source)
+    if kind is Argument:
+        return _argument(source.key, args, kwargs)  # pyright: ignore[reportAttributeAccessIssue]
+    if isinstance(source, Root):
+        held = source.ref.get()
+        return MISSING if held is None and source.ref.weak else held
+    if isinstance(source, ClassAttribute):
+        return class_lookup(source.cls, source.name, source.after)
+    if isinstance(source, GlobalState):
+        return STATE[source.name]()
+    assert isinstance(source, (DictItem, Element, InstanceDict, Slot, CellContents))
+    holder = find(source.holder, args, kwargs)
+    return MISSING if holder is MISSING else _inside(source, holder)
+
+
+def _argument(key: int | str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    if isinstance(key, int):
+        return args[key] if key < len(args) else MISSING
+    return kwargs.get(key, MISSING)
+
+
+def _inside(source: Any, holder: Any) -> Any:
+    if isinstance(source, DictItem):
+        return holder.get(source.key, MISSING) if type(holder) in DICTS else MISSING
+    if isinstance(source, Element):
+        fits = issubclass(type(holder), (list, tuple)) and source.index < len(holder)
+        return holder[source.index] if fits else MISSING
+    if isinstance(source, CellContents):
+        if type(holder) is not CellType:
+            return MISSING
+        try:
+            return holder.cell_contents
+        except ValueError:
+            return MISSING
+    name = "__dict__" if isinstance(source, InstanceDict) else source.name
+    try:
+        return _instance_dict(holder, name)
+    except AttributeError:
+        return MISSING
+
+
+DICTS = (dict, OrderedDict)
+
+
+def holds(condition: Condition, value: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether ``condition`` is true of ``value``; False for MISSING, but for IsMissing."""
+    if isinstance(condition, IsMissing) or value is MISSING:
+        return isinstance(condition, IsMissing) and value is MISSING
+    if isinstance(condition, IsSame):
+        return (find(condition.other, args, kwargs) is value) == condition.same
+    if isinstance(condition, Apart):
+        return apart(value, find(condition.other, args, kwargs)) == condition.apart
+    return _CHECKS[type(condition)](condition, value)
+
+
+def _has_length(c: HasLength, value: Any) -> bool:
+    return type(value) in SIZED and len(value) == c.length
+
+
+def _has_keys(c: HasKeys, value: Any) -> bool:
+    return type(value) in DICTS and same_keys(value, c.keys)
+
+
+def _holds(c: Holds, value: Any) -> bool:
+    return type(value) in SIZED and (c.value in value) == c.found
+
+
+_CHECKS: Mapping[type, Callable[[Any, Any], bool]] = {
+    IsObject: lambda c, v: c.ref.get() is v,
+    Equals: lambda c, v: same_value(v, c.value),
+    HasType: lambda c, v: type(v) is c.cls,
+    HasLength: _has_length,
+    HasKeys: _has_keys,
+    Holds: _holds,
+    TensorLike: lambda c, v: is_like(c, v),
+}
+
+SIZED = (list, dict, OrderedDict, tuple, set, frozenset)
+
+
+def same_keys(found: Mapping[Any, Any], keys: tuple[Any, ...]) -> bool:
+    """Whether a dict has exactly these plain keys, in this order."""
+    return len(found) == len(keys) and all(map(same_value, found, keys))
+
+
+def apart(a: Any, b: Any) -> bool:
+    """Whether two tensors share no memory."""
+    if a is b:
+        return False
+    return a._s is None or a._s is not b._s
+
+
+def is_like(c: TensorLike, t: Any) -> bool:
+    """Whether a value is a tensor with this metadata."""
+    if type(t) is not c.cls or t.requires_grad != c.requires_grad:
+        return False
+    if t._k != c.keys or t._t is not c.dtype or t.device != c.device:
+        return False
+    if c.strides is None:
+        if not t.is_contiguous() or len(t._a.shape) != len(c.shape):
+            return False
+        return all(want is None or n == want for n, want in zip(t._a.shape, c.shape))
+    return (
+        tuple(t._a.shape) == c.shape
+        and t.stride() == c.strides
+        and (not c.offset or t.storage_offset() == c.offset)
+    )
+
+
+def first_failure(
+    guards: Iterable[Guard], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> str | None:
+    """The first guard that does not hold in this call, with what was found; None if all hold."""
+    for guard in guards:
+        found = find(guard.source, args, kwargs)
+        if not holds(guard.condition, found, args, kwargs):
+            return f"{guard}: found {_found(guard.condition, found)}"
+    return None
+
+
+def _found(condition: Condition, value: Any) -> str:
+    from mortice._capture.guards import _show  # pyright: ignore[reportPrivateUsage]
+
+    if value is MISSING:
+        return "nothing"
+    if isinstance(condition, HasType):
+        return f"type {type(value).__name__}"
+    if isinstance(condition, HasLength) and type(value) in SIZED:
+        return f"{len(value)}"
+    if isinstance(condition, TensorLike) and hasattr(type(value), "_k"):
+        return f"{value._t!r} of shape {tuple(value._a.shape)}"
+    return _show(value)

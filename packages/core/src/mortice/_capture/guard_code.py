@@ -1,0 +1,289 @@
+"""Guards compiled into one Python function.
+
+The function does one lookup per distinct source and one comparison per condition (10 to 40 ns
+each), and returns the objects asked for, or the number of the guard that failed.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from mortice._capture.guard_check import STATE, is_like, same_keys
+from mortice._capture.guards import (
+    SCALARS,
+    Apart,
+    Argument,
+    CellContents,
+    ClassAttribute,
+    DictItem,
+    Element,
+    Equals,
+    GlobalState,
+    Guard,
+    HasKeys,
+    HasLength,
+    HasType,
+    Holds,
+    InstanceDict,
+    IsMissing,
+    IsObject,
+    IsSame,
+    Root,
+    Slot,
+    Source,
+    TensorLike,
+    class_lookup,
+    same_value,
+)
+from mortice._dispatch import keys as K
+from mortice._dispatch.state import THREAD
+from mortice._types.dtypes import default as default_dtype
+
+#: ``check(args, kwargs)``: a tuple of the wanted objects, or the number of the failed guard.
+Check = Callable[[Sequence[Any], dict[str, Any]], Any]
+
+_FAST_STATE = {  # expressions that need no call, for the state read most
+    "default dtype": ("default_dtype.dtype", {"default_dtype": default_dtype}),
+}
+
+
+class Unreachable(Exception):
+    """A source that no longer leads anywhere: the guards need not be compiled."""
+
+
+def compile_check(guards: Sequence[Guard], wanted: Sequence[Source]) -> Check:
+    """One function for ``guards``, in their order, that gathers the objects at ``wanted``."""
+    writer = _Writer()
+    for number, guard in enumerate(guards):
+        writer.number = number
+        writer.guard(guard)
+    writer.number = len(guards)
+    return writer.finish([writer.place(source) for source in wanted])
+
+
+class _Writer:
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.namespace: dict[str, Any] = {
+            "__builtins__": builtins,
+            "THREAD": THREAD,
+            "ndarray": np.ndarray,
+            "MISSING_ERRORS": (KeyError, IndexError, AttributeError, ValueError),
+        }
+        self.constants: dict[int, str] = {}
+        self.places: dict[int, str] = {}
+        self.number = 0
+        #: Tensors whose metadata were compared: their handle's variable.
+        self.handles: dict[int, str] = {}
+        self.classes: set[int] = set()
+
+    # -- names ---------------------------------------------------------------------------------
+
+    def constant(self, value: Any) -> str:
+        """The name of an object in the function's globals."""
+        name = self.constants.get(id(value))
+        if name is None:
+            name = self.constants[id(value)] = f"c{len(self.constants)}"
+            self.namespace[name] = value
+        return name
+
+    def fail(self, condition: str) -> None:
+        self.lines.append(f"if {condition}: return {self.number}")
+
+    def place(self, source: Source) -> str:
+        """The variable that holds the object at ``source``, assigned at its first use."""
+        name = self.places.get(id(source))
+        if name is None:
+            code = self.expression(source)
+            name = f"v{len(self.places)}"
+            self.lines.append(f"{name} = {code}")
+            self.places[id(source)] = name
+        return name
+
+    def expression(self, source: Source) -> str:
+        if isinstance(source, Argument):
+            table = "args" if isinstance(source.key, int) else "kwargs"
+            return f"{table}[{source.key!r}]"
+        if isinstance(source, Root):
+            return self.root(source)
+        if isinstance(source, DictItem):
+            return f"{self.place(source.holder)}[{self.key(source.key)}]"
+        if isinstance(source, Element):
+            return f"{self.place(source.holder)}[{source.index}]"
+        if isinstance(source, CellContents):
+            return f"{self.place(source.holder)}.cell_contents"
+        if isinstance(source, (InstanceDict, Slot)):
+            name = source.name if isinstance(source, Slot) else "__dict__"
+            return f"{self.place(source.holder)}.{name}"
+        if isinstance(source, GlobalState):
+            return self.state(source)
+        lookup, cls, after = map(self.constant, (class_lookup, source.cls, source.after))
+        return f"{lookup}({cls}, {source.name!r}, {after})"
+
+    def root(self, source: Root) -> str:
+        ref = source.ref
+        if not ref.weak:
+            return self.constant(ref.get())
+        if not ref.alive():
+            raise Unreachable(str(source))
+        name = self.constant(ref)
+        return f"{name}.get()"
+
+    def key(self, key: Any) -> str:
+        return repr(key) if type(key) in (str, int, bytes, bool) else self.constant(key)
+
+    def state(self, source: GlobalState) -> str:
+        fast = _FAST_STATE.get(source.name)
+        if fast is not None:
+            self.namespace.update(fast[1])
+            return fast[0]
+        return f"{self.constant(STATE[source.name])}()"
+
+    # -- conditions ----------------------------------------------------------------------------
+
+    def guard(self, guard: Guard) -> None:
+        source, condition = guard.source, guard.condition
+        if isinstance(source, ClassAttribute) and not isinstance(condition, HasType):
+            self.class_attribute(source, condition)
+        elif isinstance(condition, IsMissing):
+            self.missing(source)
+        else:
+            getattr(self, f"on_{type(condition).__name__}")(self.place(source), condition)
+
+    def missing(self, source: Source) -> None:
+        if isinstance(source, DictItem):
+            self.fail(f"{self.key(source.key)} in {self.place(source.holder)}")
+        elif isinstance(source, Argument):
+            count = f"len(args) > {source.key}" if isinstance(source.key, int) else ""
+            self.fail(count or f"{source.key!r} in kwargs")
+        else:
+            from mortice._capture.guard_check import find
+
+            found = f"{self.constant(find)}({self.constant(source)}, args, kwargs)"
+            from mortice._capture.guards import MISSING
+
+            self.fail(f"{found} is not {self.constant(MISSING)}")
+
+    def on_IsObject(self, name: str, c: IsObject) -> None:
+        if c.ref.weak:
+            self.fail(f"id({name}) != {c.ref.number}")
+        else:
+            self.fail(f"{name} is not {self.constant(c.ref.get())}")
+
+    def on_Equals(self, name: str, c: Equals) -> None:
+        value = c.value
+        if value is None or value is True or value is False or value is ...:
+            self.fail(f"{name} is not {value!r}")
+        elif type(value) in (int, str, bytes):
+            k = self.constant(value)
+            kind = type(value).__name__
+            self.fail(f"{name} is not {k} and (type({name}) is not {kind} or {name} != {k})")
+        elif type(value) is float and value == value and value:
+            k = self.constant(value)
+            self.fail(f"{name} is not {k} and (type({name}) is not float or {name} != {k})")
+        elif type(value) is tuple and all(type(x) in (*SCALARS, tuple, slice) for x in value):
+            k = self.constant(value)
+            self.fail(f"{name} is not {k} and not {self.constant(same_value)}({name}, {k})")
+        else:
+            self.fail(f"not {self.constant(same_value)}({name}, {self.constant(value)})")
+
+    def on_HasType(self, name: str, c: HasType) -> None:
+        self.fail(f"type({name}) is not {self.constant(c.cls)}")
+
+    def on_HasLength(self, name: str, c: HasLength) -> None:
+        self.fail(f"len({name}) != {c.length}" if c.length else name)
+
+    def on_HasKeys(self, name: str, c: HasKeys) -> None:
+        self.fail(f"not {self.constant(same_keys)}({name}, {self.constant(c.keys)})")
+
+    def on_Holds(self, name: str, c: Holds) -> None:
+        self.fail(f"{self.key(c.value)} {'not in' if c.found else 'in'} {name}")
+
+    def on_IsSame(self, name: str, c: IsSame) -> None:
+        self.fail(f"{name} {'is not' if c.same else 'is'} {self.place(c.other)}")
+
+    def on_Apart(self, name: str, c: Apart) -> None:
+        other = self.place(c.other)
+        shared = f"({name} is {other} or {name}._s is not None and {name}._s is {other}._s)"
+        self.fail(shared if c.apart else f"not {shared}")
+
+    def on_TensorLike(self, name: str, c: TensorLike) -> None:
+        a = f"a{name[1:]}"
+        kind, dtype = self.constant(c.cls), self.constant(c.dtype)
+        stale = f" or {name}.requires_grad is not {c.requires_grad}" if c.keys & K.VIEW else ""
+        self.fail(
+            f"type({name}) is not {kind} or {name}._t is not {dtype}{stale} or {name}._k != {c.keys}"
+        )
+        host = bool(c.keys & K.CPU)
+        self.lines.append(f"{a} = {name}._a")
+        if c.strides is None or not host or c.offset:
+            self.fail(f"not {self.constant(is_like)}({self.constant(c)}, {name})")
+            return
+        strides = tuple(s * c.dtype.itemsize for s in c.strides)
+        self.fail(f"{a}.shape != {c.shape!r} or {a}.strides != {strides!r}")
+
+    def class_attribute(self, source: ClassAttribute, condition: Any) -> None:
+        """The lookup through the MRO, spelt out over the classes' own dicts."""
+        mro: tuple[type, ...] = type.__dict__["__mro__"].__get__(source.cls)
+        if id(source.cls) not in self.classes:
+            self.classes.add(id(source.cls))
+            cls = self.constant(source.cls)
+            read = self.constant(type.__dict__["__mro__"].__get__)
+            plain = f"{cls}.__mro__" if type(source.cls) is type else f"{read}({cls})"
+            self.fail(f"{plain} is not {self.constant(mro)}")
+        rest = mro if source.after is None else mro[mro.index(source.after) + 1 :]
+        for cls in rest:
+            entries = type.__dict__["__dict__"].__get__(cls)
+            if source.name not in entries:
+                if _can_change(cls):
+                    self.fail(f"{source.name!r} in {self.entries(cls, entries)}")
+                continue
+            if isinstance(condition, IsMissing):
+                raise Unreachable(str(source))
+            if _can_change(cls):
+                name = f"v{len(self.places)}"
+                self.places[id(source)] = name
+                self.lines.append(f"{name} = {self.entries(cls, entries)}[{source.name!r}]")
+                getattr(self, f"on_{type(condition).__name__}")(name, condition)
+            return
+        if not isinstance(condition, IsMissing):
+            raise Unreachable(str(source))
+
+    def entries(self, cls: type, proxy: Any) -> str:
+        """The name of a class's dict (a live view of it)."""
+        name = self.constants.get(id(cls) + 1)
+        if name is None:
+            name = self.constants[id(cls) + 1] = f"k{len(self.constants)}"
+            self.namespace[name] = proxy
+        return name
+
+    # -- the function --------------------------------------------------------------------------
+
+    def finish(self, results: Sequence[str]) -> Check:
+        body = [*self.lines, f"return ({''.join(r + ', ' for r in results)})"]
+        text = "\n".join(
+            [
+                "def check(args, kwargs):",
+                " try:",
+                *("  " + line for line in body),
+                " except MISSING_ERRORS:",
+                "  return -1",
+            ]
+        )
+        exec(compile(text, "<guards>", "exec"), self.namespace)  # noqa: S102  made here
+        check = self.namespace["check"]
+        check.text = text
+        return check
+
+
+def _can_change(cls: type) -> bool:
+    """Built-in classes are immutable, and so is what a lookup finds in them."""
+    return bool(cls.__flags__ & _HEAP_TYPE) and not cls.__flags__ & _IMMUTABLE
+
+
+_HEAP_TYPE = 1 << 9
+_IMMUTABLE = 1 << 8

@@ -1,0 +1,407 @@
+"""Guards as data: where a value was found, and what must hold of it.
+
+A guard is a ``Source`` (how the object is reached again at a later call) with a ``Condition``. Both
+are closed sets of frozen dataclasses, so that ``guard_code`` can turn a list of guards into one
+Python function, a backend can turn it into native code, and ``explain`` can print it.
+
+Sources start at an argument of the call or at a root, an object that is held. Everything else is
+reached from there by a path, so that no user's object is kept alive by being guarded; roots are
+held weakly where Python allows.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import BuiltinFunctionType, CodeType, ModuleType
+from typing import Any
+
+import numpy as np
+
+from mortice._types.shapes import Size
+
+
+class _Missing:
+    """Stands for a name that a lookup did not find."""
+
+    def __repr__(self) -> str:
+        return "missing"
+
+
+MISSING = _Missing()
+
+#: Immutable types whose values are compared; subclasses are not among them.
+SCALARS = (int, float, complex, str, bytes, bool, type(None), type(...))
+#: Types that live as long as the program, more or less: held strongly.
+_HELD = (type, ModuleType, BuiltinFunctionType, CodeType)
+
+
+def same_value(a: Any, b: Any) -> bool:
+    """Whether two plain values cannot be told apart: type, sign of zero and NaN included."""
+    if a is b:
+        return True
+    kind = type(a)
+    if kind is not type(b):
+        return False
+    if kind is float:
+        return (a == b and (a != 0.0 or str(a) == str(b))) or (a != a and b != b)
+    if kind is complex:
+        return same_value(a.real, b.real) and same_value(a.imag, b.imag)
+    if kind is tuple or kind is frozenset:
+        return kind is tuple and len(a) == len(b) and all(same_value(x, y) for x, y in zip(a, b))
+    if kind is Size or issubclass(kind, np.generic):
+        return bytes_of(a) == bytes_of(b)
+    if kind is slice or kind is range:
+        return same_value((a.start, a.stop, a.step), (b.start, b.stop, b.step))
+    return kind in SCALARS and a == b
+
+
+def bytes_of(value: Any) -> Any:
+    """What tells two sizes, or two numpy scalars of one type, apart."""
+    return tuple(value) if type(value) is Size else value.tobytes()
+
+
+class Ref:
+    """An object held by a guard: weakly where it can be, unless it is a type, module or code.
+
+    Attributes:
+        weak: whether only a weak reference is kept; ``get()`` is None once the object is gone.
+        number: ``id`` of the object; means it only as long as the object lives.
+    """
+
+    __slots__ = ("_strong", "_weak", "number", "shown", "weak")
+
+    def __init__(
+        self, value: Any, gone: Callable[[Any], None] | None = None, strong: bool = False
+    ) -> None:
+        self.number = id(value)
+        self.shown = _show(value)
+        self._strong: Any = None
+        self._weak: Any = None
+        self.weak = False
+        if not strong and not issubclass(type(value), _HELD):
+            try:
+                self._weak = weakref.ref(value, gone)
+                self.weak = True
+            except TypeError:
+                pass
+        if not self.weak:
+            self._strong = value
+
+    def get(self) -> Any:
+        return self._weak() if self.weak else self._strong
+
+    def alive(self) -> bool:
+        return not self.weak or self._weak() is not None
+
+    def __repr__(self) -> str:
+        return self.shown
+
+
+def _show(value: Any) -> str:
+    """A short text for an object, made without calling any of its methods."""
+    kind = type(value)
+    if kind in SCALARS:
+        text = repr(value)
+        return text if len(text) <= 60 else text[:57] + "..."
+    if kind is tuple and all(type(x) in SCALARS for x in value) and len(value) <= 8:
+        return repr(value)
+    if kind is ModuleType:
+        return f"module {value.__name__}"
+    if kind is type or (type(kind) is type and issubclass(kind, type)):
+        return f"class {type.__getattribute__(value, '__qualname__')}"
+    name = value.__qualname__ if kind.__name__ in _NAMED else ""
+    return f"{name or kind.__name__}"
+
+
+_NAMED = ("function", "builtin_function_or_method", "method_descriptor", "wrapper_descriptor")
+
+
+# -- sources -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Argument:
+    """An argument of the call: a position, or a keyword."""
+
+    key: int | str
+
+    def __str__(self) -> str:
+        return f"args[{self.key}]" if isinstance(self.key, int) else f"kwargs[{self.key!r}]"
+
+
+@dataclass(frozen=True, eq=False)
+class Root:
+    """A held object from which others are reached."""
+
+    label: str
+    ref: Ref
+
+    def __str__(self) -> str:
+        return self.label
+
+
+@dataclass(frozen=True, eq=False)
+class DictItem:
+    """``holder[key]`` of an exact dict (or an OrderedDict); the key is a plain value."""
+
+    holder: Source
+    key: Any
+
+    def __str__(self) -> str:
+        if isinstance(self.holder, InstanceDict):
+            return f"{self.holder.holder}.{self.key}"
+        return f"{self.holder}[{self.key!r}]"
+
+
+@dataclass(frozen=True, eq=False)
+class Element:
+    """``holder[index]`` of a list or tuple."""
+
+    holder: Source
+    index: int
+
+    def __str__(self) -> str:
+        return f"{self.holder}[{self.index}]"
+
+
+@dataclass(frozen=True, eq=False)
+class InstanceDict:
+    """The ``__dict__`` of an instance whose class uses object's attribute lookup."""
+
+    holder: Source
+
+    def __str__(self) -> str:
+        return f"{self.holder}.__dict__"
+
+
+@dataclass(frozen=True, eq=False)
+class Slot:
+    """An attribute that a built-in descriptor reads: a slot, a function's ``__code__``."""
+
+    holder: Source
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.holder}.{self.name}"
+
+
+@dataclass(frozen=True, eq=False)
+class CellContents:
+    """What a closure's cell holds."""
+
+    holder: Source
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.holder}.{self.name} (closure)"
+
+
+@dataclass(frozen=True, eq=False)
+class ClassAttribute:
+    """What a lookup of ``name`` through the MRO of ``cls`` finds, as the descriptor itself.
+
+    ``after``: begin behind that class (``super``).
+    """
+
+    cls: type
+    name: str
+    after: type | None = None
+
+    def __str__(self) -> str:
+        cls = type.__getattribute__(self.cls, "__qualname__")
+        if self.after is not None:
+            return f"super({type.__getattribute__(self.after, '__qualname__')}, {cls}).{self.name}"
+        return f"class {cls}.{self.name}"
+
+
+@dataclass(frozen=True, eq=False)
+class GlobalState:
+    """State of the framework: see ``STATE``."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+Source = (
+    Argument
+    | Root
+    | DictItem
+    | Element
+    | InstanceDict
+    | Slot
+    | CellContents
+    | ClassAttribute
+    | GlobalState
+)
+
+
+# -- conditions ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class IsMissing:
+    """The lookup finds nothing."""
+
+    def __str__(self) -> str:
+        return "is missing"
+
+
+@dataclass(frozen=True, eq=False)
+class IsObject:
+    """It is that very object."""
+
+    ref: Ref
+
+    def __str__(self) -> str:
+        return f"is {self.ref}"
+
+
+@dataclass(frozen=True, eq=False)
+class Equals:
+    """It is a plain value that cannot be told from this one (see ``same_value``)."""
+
+    value: Any
+
+    def __str__(self) -> str:
+        return f"== {_show(self.value)}"
+
+
+@dataclass(frozen=True, eq=False)
+class HasType:
+    """Its exact type."""
+
+    cls: type
+
+    def __str__(self) -> str:
+        return f"has type {type.__getattribute__(self.cls, '__qualname__')}"
+
+
+@dataclass(frozen=True, eq=False)
+class HasLength:
+    """Number of entries of a list, dict, tuple or set."""
+
+    length: int
+
+    def __str__(self) -> str:
+        return f"has {self.length} entries"
+
+
+@dataclass(frozen=True, eq=False)
+class HasKeys:
+    """The keys of a dict, plain values, in order."""
+
+    keys: tuple[Any, ...]
+
+    def __str__(self) -> str:
+        return f"has keys {_show(self.keys)}"
+
+
+@dataclass(frozen=True, eq=False)
+class Holds:
+    """Whether a set or dict holds a plain value."""
+
+    value: Any
+    found: bool
+
+    def __str__(self) -> str:
+        return f"{'holds' if self.found else 'does not hold'} {_show(self.value)}"
+
+
+@dataclass(frozen=True, eq=False)
+class IsSame:
+    """It is the object at another source, or (``same=False``) is not."""
+
+    other: Source
+    same: bool = True
+
+    def __str__(self) -> str:
+        return f"{'is' if self.same else 'is not'} {self.other}"
+
+
+@dataclass(frozen=True, eq=False)
+class TensorLike:
+    """Metadata of a tensor.
+
+    ``keys`` is its key set (device, requires_grad, subclass and mode bits), ``shape`` may hold None
+    for a size that any value fits, then ``strides`` is the contiguous order.
+    """
+
+    cls: type
+    keys: int
+    dtype: Any
+    shape: tuple[int | None, ...]
+    strides: tuple[int, ...] | None
+    offset: int
+    requires_grad: bool
+    device: Any
+
+    def __str__(self) -> str:
+        sizes = ", ".join("any" if n is None else str(n) for n in self.shape)
+        grad = ", requires grad" if self.requires_grad else ""
+        return f"is a {self.dtype!r} tensor of shape ({sizes}) on {self.device}{grad}"
+
+
+@dataclass(frozen=True, eq=False)
+class Apart:
+    """Shares no memory with the tensor at another source (matters where one is written)."""
+
+    other: Source
+    apart: bool = True
+
+    def __str__(self) -> str:
+        return f"{'shares no' if self.apart else 'shares its'} storage with {self.other}"
+
+
+Condition = (
+    IsMissing
+    | IsObject
+    | Equals
+    | HasType
+    | HasLength
+    | HasKeys
+    | Holds
+    | IsSame
+    | TensorLike
+    | Apart
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Guard:
+    """``condition`` must hold of what is found at ``source``.
+
+    ``stage`` counts the tensor values that Python had read before: a guard is checked no earlier.
+    """
+
+    source: Source
+    condition: Condition
+    stage: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.source} {self.condition}"
+
+
+def holders(source: Source) -> Iterator[Source]:
+    """The sources that ``source`` is reached through, itself last."""
+    if isinstance(source, (DictItem, Element, InstanceDict, Slot, CellContents)):
+        yield from holders(source.holder)
+    yield source
+
+
+# -- looking up without running anybody's code -----------------------------------------------------
+
+
+def class_lookup(cls: type, name: str, after: type | None = None) -> Any:
+    """The entry for ``name`` in the first class of the MRO that has one, else MISSING."""
+    mro: tuple[type, ...] = type.__dict__["__mro__"].__get__(cls)
+    if after is not None:
+        mro = mro[mro.index(after) + 1 :]
+    for entry in mro:
+        found = type.__dict__["__dict__"].__get__(entry)
+        if name in found:
+            return found[name]
+    return MISSING

@@ -1,0 +1,22 @@
+"""Observing a call: running it instruction by instruction to learn what it reads and changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from mortice._capture.observer.watch import Reason, Watch
+
+__all__ = ["Reason", "Watch", "observe"]
+
+
+def observe(
+    fn: Any, args: Sequence[Any], kwargs: dict[str, Any], stage: Callable[[], int] = int
+) -> tuple[Any, Watch]:
+    """Call ``fn(*args, **kwargs)`` once, as Python does, and say what it read and changed."""
+    from mortice._capture.observer.arguments import know_arguments
+    from mortice._capture.observer.calls import call
+
+    watch = Watch(stage)
+    know_arguments(watch, fn, args, kwargs)
+    return call(watch, fn, args, kwargs), watch

@@ -1,0 +1,230 @@
+"""Calls: Python functions are looked into, the framework's are called, built-ins by allow-list."""
+
+from __future__ import annotations
+
+import functools
+import types
+from abc import ABCMeta
+from collections.abc import Sequence
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+from mortice._capture.guards import (
+    MISSING,
+    CellContents,
+    DictItem,
+    Element,
+    Slot,
+    Source,
+    class_lookup,
+)
+from mortice._capture.observer import framework, stand_in
+from mortice._capture.observer.binding import bind_arguments
+from mortice._capture.observer.decode import Unsupported, program
+from mortice._capture.observer.framework import Kind
+from mortice._capture.observer.watch import Watch, is_plain
+
+Args = Sequence[Any]
+Kwargs = dict[str, Any]
+
+#: Deeper than this, calls are made as they are: an observed call takes about seven Python frames.
+MAX_DEPTH = 60
+
+_METHOD_WRAPPER = type(object().__init__)
+_UNBOUND = (types.MethodDescriptorType, types.WrapperDescriptorType)
+#: Standard modules whose functions look at frames, clocks, threads or streams: called as they are.
+_OPAQUE = frozenset(
+    (
+        "logging", "warnings", "traceback", "inspect", "threading", "unittest", "pdb", "bdb",
+        "random", "time", "subprocess", "multiprocessing", "concurrent", "asyncio", "io", "gc",
+        "weakref", "signal", "socket", "tempfile", "pickle", "importlib", "pytest", "_pytest",
+        "numpy", "linecache", "tokenize", "ast", "dis", "queue", "selectors", "sys",
+    )
+)  # fmt: skip
+
+
+def call(w: Watch, f: Any, args: Args, kwargs: Kwargs) -> Any:
+    """``f(*args, **kwargs)``."""
+    kind = type(f)
+    if kind is FunctionType:
+        return call_function(w, f, args, kwargs)
+    if kind is MethodType:
+        return call(w, f.__func__, (f.__self__, *args), kwargs)
+    from mortice._capture.observer import builtin_calls, classes
+
+    if issubclass(kind, type):
+        return classes.instantiate(w, f, args, kwargs)
+    if kind is BuiltinFunctionType:
+        return builtin_calls.call_builtin(w, f, args, kwargs)
+    if kind in (*_UNBOUND, _METHOD_WRAPPER):
+        return builtin_calls.call_unbound(w, f, args, kwargs)
+    if kind is functools.partial:
+        return _call_partial(w, f, args, kwargs)
+    if framework.is_operator_object(f):
+        return _call_operator(w, f, args, kwargs)
+    method = special(w, f, "__call__")
+    if method is not None:
+        return call(w, method, args, kwargs)
+    return native(w, f, args, kwargs, f"calls a {kind.__name__}")
+
+
+def special(w: Watch, o: Any, name: str) -> Any:
+    """A special method as Python finds it: by the class, bound; None if it is no Python function."""
+    entry = class_lookup(type(o), name)
+    if type(entry) not in (FunctionType, staticmethod, classmethod):
+        return None
+    from mortice._capture.observer.attributes import bind, typed
+
+    if not issubclass(type(o), type):
+        typed(w, o)
+    return bind(w, w.class_attribute(type(o), name), o, type(o))
+
+
+def native(w: Watch, f: Any, args: Args, kwargs: Kwargs, why: str) -> Any:
+    """Call what is not known, from a frame that looks like the user's."""
+    w.unknown(why)
+    return stand_in.call(w.frames, f, args, kwargs)
+
+
+# -- Python functions ------------------------------------------------------------------------------
+
+
+def call_function(w: Watch, f: FunctionType, args: Args, kwargs: Kwargs) -> Any:
+    kind = framework.kind_of(f)
+    if kind is not Kind.USER:
+        return call_framework(w, f, kind, args, kwargs)
+    reason = _opaque(w, f)
+    if reason is None:
+        try:
+            program(f.__code__)
+        except Unsupported as error:
+            reason = str(error)
+    if reason is not None:
+        return native(w, f, args, kwargs, reason)
+    know_function(w, f)
+    values = bind_arguments(w, f, args, kwargs)
+    if values is None:
+        return native(w, f, args, kwargs, f"arguments that do not fit {f.__name__}")
+    from mortice._capture.observer.frame import Frame
+
+    return Frame(w, f, values).run()
+
+
+def _opaque(w: Watch, f: FunctionType) -> str | None:
+    module = f.__globals__.get("__name__")
+    if type(module) is str and module.partition(".")[0] in _OPAQUE:
+        return f"calls {module}.{f.__name__}"
+    if len(w.frames) >= MAX_DEPTH:
+        return f"more than {MAX_DEPTH} calls deep"
+    return None
+
+
+def know_function(w: Watch, f: FunctionType) -> None:
+    """Guard what a function is made of: its code and defaults; its cells have a path."""
+    if w.is_fresh(f) or not w.once("function", id(f)):
+        return
+    source = w.source(f, f.__qualname__)
+    module = f.__globals__.get("__name__")
+    if type(module) is str and framework.is_library(module):
+        return  # nobody swaps the code of the framework's own functions
+    for name in ("__code__", "__defaults__", "__kwdefaults__"):
+        w.read(w.intern(Slot, source, name), getattr(f, name))
+    cells = w.intern(Slot, source, "__closure__")
+    for index, cell in enumerate(f.__closure__ or ()):
+        w.know(cell, w.intern(Element, cells, index))
+    w.root(f.__globals__, f"globals of {f.__globals__.get('__name__')}", strong=True)
+
+
+def read_cell(w: Watch, cell: Any, name: str) -> Any:
+    """The contents of a closure's cell."""
+    try:
+        value = cell.cell_contents
+    except ValueError:
+        w.unknown(f"the variable {name} has no value")
+        raise NameError(
+            f"cannot access free variable '{name}' where it is not associated with a value in "
+            "enclosing scope"
+        ) from None
+    if w.is_outer(cell):
+        w.read(w.intern(CellContents, w.source(cell), name), value)
+    return value
+
+
+def read_global(w: Watch, f: FunctionType, name: str) -> Any:
+    """A global of a function, else a built-in; NameError as Python raises it."""
+    values = f.__globals__
+    root = w.root(values, f"globals of {values.get('__name__')}", strong=True)
+    value = dict.get(values, name, MISSING)
+    w.read(w.intern(DictItem, root, name), value)
+    if value is not MISSING:
+        return value
+    found: Any = f.__builtins__ if hasattr(f, "__builtins__") else values["__builtins__"]
+    table = found.__dict__ if type(found) is ModuleType else found
+    root = w.root(table, "builtins", strong=True)
+    value = dict.get(table, name, MISSING)
+    w.read(w.intern(DictItem, root, name), value)
+    if value is MISSING:
+        raise NameError(f"name '{name}' is not defined", name=name)
+    return value
+
+
+# -- the framework -----------------------------------------------------------------------------------
+
+
+def call_framework(w: Watch, f: Any, kind: Kind, args: Args, kwargs: Kwargs) -> Any:
+    """A function of core: called as it is."""
+    if kind is Kind.UNKNOWN:
+        return native(w, f, args, kwargs, f"calls {f.__module__}.{f.__qualname__}")
+    arguments_read(w, f, args, kwargs)
+    result = f(*args, **kwargs)
+    if kind is Kind.CONSTANT:
+        w.constant(result)
+    elif type(result) in (list, tuple, dict) or type(result) in _ITERATORS:
+        w.fresh(result)
+    return result
+
+
+_ITERATORS = (type(iter(())), type(iter([])))
+
+
+def arguments_read(w: Watch, f: Any, args: Args, kwargs: Kwargs) -> None:
+    """The callee reads its arguments through and through."""
+    for value in (*args, *kwargs.values()):
+        if not w.deep(value) and not framework.is_context(type(value)):
+            w.unknown(f"passes a {type(value).__name__} to {f.__name__}")
+
+
+def _call_operator(w: Watch, f: Any, args: Args, kwargs: Kwargs) -> Any:
+    if framework.operator_has_effects(f):
+        return native(w, f, args, kwargs, f"calls {f.__qualname__}")
+    arguments_read(w, f, args, kwargs)
+    result = f(*args, **kwargs)
+    return w.fresh(result) if type(result) in (list, tuple) else result
+
+
+# -- partial ---------------------------------------------------------------------------------------------
+
+
+def _call_partial(w: Watch, f: Any, args: Args, kwargs: Kwargs) -> Any:
+    parts = [f.func, f.args, f.keywords]
+    if w.is_outer(f):
+        source: Source = w.source(f)
+        for name, value in zip(("func", "args", "keywords"), parts):
+            w.read(w.intern(Slot, source, name), value)
+        w.entries(f.args)
+    else:
+        w.fresh(f.keywords)
+    function, first, keywords = parts
+    if not w.entries(keywords):
+        w.unknown("keywords of a partial")
+    return call(w, function, (*first, *args), {**keywords, **kwargs})
+
+
+def is_plain_class(cls: type) -> bool:
+    """Whether calling the class means ``__new__`` and ``__init__``."""
+    return type(cls) in (type, ABCMeta) or (
+        class_lookup(type(cls), "__call__") is type.__dict__["__call__"]
+    )
+
+
+__all__ = ["call", "call_function", "is_plain", "is_plain_class", "native", "special"]

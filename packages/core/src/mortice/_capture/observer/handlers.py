@@ -1,0 +1,15 @@
+"""Every canonical instruction's handler, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from mortice._capture.observer import handlers_build, handlers_data, handlers_flow
+
+#: name -> ``handler(frame, argument)``; it returns None, or the signal to leave the loop.
+HANDLERS: Mapping[str, Callable[[Any, Any], Any]] = {
+    f.__name__.rstrip("_"): f
+    for module in (handlers_data, handlers_build, handlers_flow)
+    for f in module.ALL
+}

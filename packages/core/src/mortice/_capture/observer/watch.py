@@ -1,0 +1,386 @@
+"""What an observed call read, changed and could not account for.
+
+Reads become guards, effects and unknowns become reasons why the call cannot be replayed. Objects
+made in this call are free: nobody outside can have seen them. No method of a user's object is ever
+called from here, ``==``, ``hash``, ``repr`` and ``isinstance`` included.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+import numpy as np
+
+from mortice._capture.guard_check import STATE
+from mortice._capture.guards import (
+    MISSING,
+    SCALARS,
+    ClassAttribute,
+    Condition,
+    DictItem,
+    Element,
+    Equals,
+    GlobalState,
+    Guard,
+    HasKeys,
+    HasLength,
+    HasType,
+    Holds,
+    IsMissing,
+    IsObject,
+    IsSame,
+    Ref,
+    Root,
+    Source,
+    TensorLike,
+    class_lookup,
+)
+from mortice._capture.observer.framework import VALUE_TYPES, is_tensor
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why a call always runs: ``kind`` is "effect" or "unknown"."""
+
+    kind: str
+    text: str
+    where: str
+
+    def __str__(self) -> str:
+        return f"{self.text} ({self.where})" if self.where else self.text
+
+
+#: Where the observed code is: (file, line, function).
+Place = tuple[str, int, str]
+
+CONTAINERS = (list, dict, OrderedDict, tuple, set, frozenset)
+_BY_IDENTITY = (
+    FunctionType,
+    BuiltinFunctionType,
+    MethodType,
+    ModuleType,
+    CodeType,
+    type(len.__call__),  # method-wrapper
+    type(list.append),
+    type(object.__init__),
+    staticmethod,
+    classmethod,
+    property,
+)
+
+
+def is_plain(value: Any) -> bool:
+    """Whether a value is immutable through and through and compared by value."""
+    kind = type(value)
+    if kind in SCALARS or kind in VALUE_TYPES:
+        return True
+    if kind is tuple:
+        return all(map(is_plain, value))
+    if kind is slice:
+        return is_plain((value.start, value.stop, value.step))
+    return kind is range or (issubclass(kind, np.generic) and kind is not np.object_)
+
+
+def is_tuple(value: Any) -> bool:
+    """A named tuple or another subclass of tuple that is read as tuples are."""
+    kind = type(value)
+    return issubclass(kind, tuple) and all(
+        class_lookup(kind, name) is tuple.__dict__[name]
+        for name in ("__iter__", "__getitem__", "__len__")
+    )
+
+
+class Watch:
+    """Collects the reads, effects and unknowns of one call.
+
+    ``stage`` gives the number of tensor values that Python has read so far.
+    """
+
+    def __init__(self, stage: Callable[[], int] = int) -> None:
+        self.guards: list[Guard] = []
+        self.reasons: list[Reason] = []
+        self.stage = stage
+        self.frames: list[Any] = []
+        #: Tensors made from Python data, each with its memory as it was made.
+        self.constants: list[tuple[Any, Any]] = []
+        self._fresh: dict[int, Any] = {}
+        self._sources: dict[int, Source] = {}
+        #: Interned sources by (kind, holder, key); whether they were read, by their id.
+        self._interned: dict[tuple[Any, ...], Source] = {}
+        self._read: dict[int, Any] = {}
+        self._done: set[tuple[Any, ...]] = set()
+        self._keep: list[Any] = []
+
+    # -- reasons -------------------------------------------------------------------------------
+
+    def effect(self, text: str) -> None:
+        """The call changes something outside."""
+        self._because("effect", text)
+
+    def unknown(self, text: str) -> None:
+        """The call does something whose reads and effects are not known."""
+        self._because("unknown", text)
+
+    def _because(self, kind: str, text: str) -> None:
+        place = self.place()
+        where = f"{place[0]}:{place[1]}, in {place[2]}" if place else ""
+        reason = Reason(kind, text, where)
+        if reason not in self.reasons:
+            self.reasons.append(reason)
+
+    def place(self) -> Place | None:
+        """The line that the innermost observed frame executes."""
+        return self.frames[-1].place() if self.frames else None
+
+    # -- objects of this call --------------------------------------------------------------------
+
+    def fresh(self, value: Any) -> Any:
+        """Note an object as made in this call; returns it."""
+        self._fresh[id(value)] = value
+        return value
+
+    def is_fresh(self, value: Any) -> bool:
+        return id(value) in self._fresh
+
+    def is_outer(self, value: Any) -> bool:
+        """Whether a mutable object was there before the call."""
+        return id(value) not in self._fresh
+
+    # -- sources ---------------------------------------------------------------------------------
+
+    def source(self, value: Any, label: str = "") -> Source:
+        """Where an outer object can be found again; it becomes a root if no path leads to it."""
+        found = self._sources.get(id(value))
+        if found is None:
+            found = self.root(value, label or f"a {type(value).__name__}")
+        return found
+
+    def root(self, value: Any, label: str, strong: bool = False) -> Source:
+        """Hold an object, and reach others from it."""
+        found = self._sources.get(id(value))
+        if found is None:
+            found = Root(label, Ref(value, strong=strong))
+            self._sources[id(value)] = found
+            self._keep.append(value)
+        return found
+
+    def know(self, value: Any, source: Source) -> None:
+        """An outer object can be reached by ``source``; nothing of it is guarded yet."""
+        if id(value) not in self._sources:
+            self._sources[id(value)] = source
+            self._keep.append(value)
+
+    def source_if_known(self, value: Any) -> Source | None:
+        return self._sources.get(id(value))
+
+    def intern(self, kind: type, *fields: Any) -> Any:
+        """The one source of this kind with these fields."""
+        key = (kind, *(_field_key(f) for f in fields))
+        found = self._interned.get(key)
+        if found is None:
+            found = self._interned[key] = kind(*fields)
+        return found
+
+    # -- reads -----------------------------------------------------------------------------------
+
+    def read(self, source: Source, value: Any) -> Any:
+        """Note that ``value`` (MISSING if nothing) was found at ``source``; returns it."""
+        if id(source) in self._read:
+            return value
+        self._read[id(source)] = value
+        if value is MISSING:
+            self.guard(source, IsMissing())
+            return value
+        known = None if is_plain(value) else self._sources.get(id(value))
+        if known is not None and known is not source:
+            return self._second_path(source, known, value)
+        self.guard(source, self._condition(value))
+        if not is_plain(value):
+            self._sources.setdefault(id(value), source)
+            self._keep.append(value)
+            if type(value) is tuple or is_tuple(value):
+                self.guard(source, HasLength(len(value)))
+        return value
+
+    def _second_path(self, source: Source, known: Source, value: Any) -> Any:
+        if type(value) in _BY_IDENTITY or isinstance(known, ClassAttribute):
+            self.guard(source, IsObject(Ref(value)))
+        else:
+            self.guard(source, IsSame(known))
+        return value
+
+    def _condition(self, value: Any) -> Condition:
+        if is_plain(value):
+            return Equals(value)
+        kind = type(value)
+        if kind in _BY_IDENTITY or issubclass(kind, type):
+            return IsObject(Ref(value))
+        if is_tensor(value):
+            return tensor_like(value)
+        return HasType(kind)
+
+    def guard(self, source: Source, condition: Condition) -> None:
+        self.guards.append(Guard(source, condition, self.stage()))
+
+    def once(self, *key: Any) -> bool:
+        """True the first time it is asked with this key."""
+        if key in self._done:
+            return False
+        self._done.add(key)
+        return True
+
+    def pin(self, value: Any) -> None:
+        """The identity of an object matters: guard it, if it came from outside."""
+        if is_plain(value) or self.is_fresh(value):
+            return
+        source = self.source(value)
+        if isinstance(source, Root) or type(value) in _BY_IDENTITY or issubclass(type(value), type):
+            return
+        if self.once("pin", id(source)):
+            self.guard(source, IsObject(Ref(value)))
+
+    # -- contents of containers ----------------------------------------------------------------
+
+    def length(self, container: Any) -> None:
+        """The number of entries of an outer container was read."""
+        if self.is_outer(container) and not issubclass(type(container), tuple):
+            source = self.source(container)
+            if self.once("length", id(source)):
+                self.guard(source, HasLength(len(container)))
+
+    def element(self, container: Any, index: int) -> None:
+        """One element of an outer list or tuple was read; counted from the front."""
+        if self.is_fresh(container) or is_plain(container):
+            return
+        self.length(container)
+        value = container[index]
+        self.read(self.intern(Element, self.source(container), index), value)
+
+    def item(self, container: Any, key: Any) -> Any:
+        """One key of an outer dict was looked up: its value or MISSING."""
+        value = dict.get(container, key, MISSING)
+        if self.is_outer(container):
+            self.read(self.intern(DictItem, self.source(container), key), value)
+        return value
+
+    def membership(self, container: Any, key: Any, found: bool) -> None:
+        if self.is_outer(container):
+            source = self.source(container)
+            if self.once("holds", id(source), type(key), key):
+                self.guard(source, Holds(key, found))
+
+    def entries(self, container: Any) -> bool:
+        """All of an outer container is read. False if that cannot be guarded."""
+        if self.is_fresh(container) or is_plain(container):
+            return True
+        kind = type(container)
+        if kind in (list, tuple) or is_tuple(container):
+            self.length(container)
+            for index in range(len(container)):
+                self.element(container, index)
+            return True
+        if kind in (dict, OrderedDict):
+            return self._dict_entries(container)
+        return kind in (set, frozenset) and self._set_entries(container)
+
+    def keys(self, container: Any) -> bool:
+        """The keys of an outer dict are read, in order."""
+        if self.is_fresh(container):
+            return True
+        if not container:
+            self.length(container)
+            return True
+        if not all(map(is_plain, container)):
+            return False
+        source = self.source(container)
+        if self.once("keys", id(source)):
+            self.guard(source, HasKeys(tuple(container)))
+        return True
+
+    def _dict_entries(self, container: Any) -> bool:
+        if not self.keys(container):
+            return False
+        for key in container:
+            self.item(container, key)
+        return True
+
+    def _set_entries(self, container: Any) -> bool:
+        """Only sets of few plain values: their order may differ between equal sets."""
+        if len(container) > 1 or not all(map(is_plain, container)):
+            return False
+        self.length(container)
+        for value in container:
+            self.membership(container, value, True)
+        return True
+
+    def deep(self, value: Any) -> bool:
+        """A value is read through and through by somebody else. False if it has hidden state."""
+        kind = type(value)
+        if is_plain(value) or is_tensor(value) or kind in _BY_IDENTITY or issubclass(kind, type):
+            return True
+        if not (kind in CONTAINERS or is_tuple(value)) or not self.entries(value):
+            return False
+        inside = value.values() if kind in (dict, OrderedDict) else value
+        return all(self.deep(x) for x in inside)
+
+    # -- the framework -------------------------------------------------------------------------
+
+    def state(self, name: str) -> None:
+        """State of the framework or of Python was read (a name of ``guard_check.STATE``)."""
+        source = self.intern(GlobalState, name)
+        self.read(source, STATE[name]())
+
+    def constant(self, tensor: Any) -> None:
+        """A tensor was made from Python data: its values now are those of every call."""
+        self.constants.append((tensor, tensor._a.copy() if hasattr(tensor._a, "copy") else None))
+
+    # -- classes -------------------------------------------------------------------------------
+
+    def class_attribute(self, cls: type, name: str, after: type | None = None) -> Any:
+        """Look a name up in a class, and guard what was found."""
+        value = class_lookup(cls, name, after)
+        source = self.intern(ClassAttribute, cls, name, after)
+        if id(source) not in self._read:
+            self._read[id(source)] = value
+            self.guard(source, IsMissing() if value is MISSING else self._held(value))
+            if value is not MISSING and not is_plain(value) and not self.is_fresh(value):
+                self._sources.setdefault(id(value), source)
+        return value
+
+    def _held(self, value: Any) -> Condition:
+        if is_plain(value):
+            return Equals(value)
+        if type(value) in CONTAINERS or is_tensor(value):
+            return self._condition(value)
+        return IsObject(Ref(value, strong=True))
+
+
+def tensor_like(t: Any) -> TensorLike:
+    """The metadata of a tensor as a condition."""
+    requires_grad = t.requires_grad  # first: it refreshes the key set of a view
+    return TensorLike(
+        type(t),
+        t._k,
+        t._t,
+        tuple(t._a.shape),
+        tuple(t.stride()),
+        t.storage_offset(),
+        requires_grad,
+        t.device,
+    )
+
+
+def _field_key(field: Any) -> Any:
+    kind = type(field)
+    if kind in SCALARS:
+        return (kind, repr(field))
+    if kind is tuple and is_plain(field):
+        return (tuple, repr(field))
+    return id(field)
+
+
+__all__ = ["CONTAINERS", "Place", "Reason", "Watch", "is_plain", "tensor_like"]
