@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
+import types
 import warnings
 from typing import Any
 
@@ -38,6 +40,15 @@ class Compiled:
         self._by_signature: dict[Any, Segment] = {}
         self._places: dict[tuple[str, int, str], int] = {}
         self._lock = threading.RLock()
+        functools.update_wrapper(self, fn, updated=())
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        """As an attribute of a class it is a method, whose graphs all instances share."""
+        return self if instance is None else types.MethodType(self, instance)
+
+    def __repr__(self) -> str:
+        name = getattr(self, "__qualname__", None) or repr(self.fn)
+        return f"<compiled {name}, backend {self.settings.backend_name}>"
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         if THREAD.recorder is not None:

@@ -91,8 +91,9 @@ class Training:
             self._tangent(grads, self.traced.tangents[i], node).contiguous() for i in half.tangents
         ]
         kept = [saved[i] for i in half.saved]
+        run = compiled.run if compiled.holds(node.sizes) else half.module
         with no_grad():
-            found = compiled.run(*kept, *[node.sizes[name] for name in half.sizes], *tangents)
+            found = run(*kept, *[node.sizes[name] for name in half.sizes], *tangents)
         result = tuple([found[i] for i in self.inputs])
         return _differentiable_once(node, result, tangents) if THREAD.grad_enabled else result
 
@@ -116,6 +117,8 @@ class Training:
     def _made(self, given: tuple[bool, ...]) -> _Compiled:
         joint, saved = self.traced.joint, self.saved
         half = None
+        env = self.stages.examples.env
+        known = len(env.guards)
         with self.stages.undisturbed():
             if not all(given):  # what belongs to outputs without a gradient is left out
                 other = self.stages.joint(given).joint
@@ -123,15 +126,23 @@ class Training:
             if half is None:
                 half = backward_half(joint, saved)
             assert half is not None, "the cut leaves nothing that the backward graph needs"
-            return _Compiled(half, self.stages.compile("backward", half.module))
+            run = self.stages.compile("backward", half.module)
+        return _Compiled(half, run, tuple(env.guards)[known:])
 
 
 class _Compiled:
-    __slots__ = ("half", "run")
+    """A backward graph, and what its backend asked about sizes beyond what the forward pass did."""
 
-    def __init__(self, half: Backward, run: Callable[..., Any]) -> None:
+    __slots__ = ("_guards", "half", "run")
+
+    def __init__(self, half: Backward, run: Callable[..., Any], guards: tuple[Any, ...]) -> None:
         self.half = half
         self.run = run
+        self._guards = guards
+
+    def holds(self, sizes: dict[str, Any]) -> bool:
+        """Whether the compiled form is right for these sizes; the graph itself is for all."""
+        return all(guard.holds(sizes) for guard in self._guards)
 
 
 def _edge(x: Any) -> Any:

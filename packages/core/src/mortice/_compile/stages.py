@@ -12,10 +12,10 @@ from mortice._plugins import emit
 from mortice.fx import GraphModule
 
 from . import show
+from .examples import Examples
 from .joint import Traced, trace_joint
 from .plain import plain_state
 from .settings import Settings
-from .tracing import fake_mode_of
 
 
 class Stages:
@@ -27,11 +27,9 @@ class Stages:
         results: What the backend made of each.
     """
 
-    def __init__(
-        self, gm: GraphModule, examples: Sequence[Any], settings: Settings, table: Any
-    ) -> None:
+    def __init__(self, gm: GraphModule, examples: Examples, settings: Settings, table: Any) -> None:
         self.gm = gm
-        self.examples = list(examples)
+        self.examples = examples
         self.settings = settings
         self.table = table
         self.seconds: dict[str, float] = {}
@@ -50,13 +48,13 @@ class Stages:
     @contextmanager
     def undisturbed(self) -> Generator[None, None, None]:
         """Within, graphs are traced and compiled: none of the caller's modes is in force."""
-        with plain_state(), fake_mode_of(self.examples):
+        with plain_state(), self.examples.mode:
             yield
 
     def joint(self, given: Sequence[bool] | None = None) -> Traced:
         """The captured graph with its gradients."""
         with self.timed("trace"):
-            return trace_joint(self.gm, self.examples, self.table, given)
+            return trace_joint(self.gm, self.examples.values, self.table, given)
 
     def compile(self, part: str, gm: GraphModule) -> Callable[..., Any]:
         """Hand one graph to the backend."""

@@ -8,13 +8,6 @@ from typing import Any
 from mortice.fx import GraphModule, Interpreter
 
 
-def fake_mode_of(inputs: Sequence[Any]) -> Any:
-    """The mode of the fake tensors among the inputs, or one for none."""
-    from mortice._capture.fake import FakeTensorMode, mode_of
-
-    return mode_of(list(inputs)) or FakeTensorMode()
-
-
 def trace(fn: Callable[..., Any], inputs: Sequence[Any], table: Any = None) -> GraphModule:
     """``fn`` on fake inputs as a graph, the operators of ``table`` taken apart."""
     from mortice.fx import make_fx

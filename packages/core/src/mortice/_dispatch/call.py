@@ -292,7 +292,7 @@ def is_operand(value: Any) -> bool:
         return True
     if type(value).__module__ == "numpy":
         return not value.ndim  # arrays answer themselves: tensor + array is numpy's to do
-    if _is_duck(value) or is_int(value):
+    if _is_duck(value) or is_int(value) or getattr(value, "_is_symbolic", False):
         return True
     return isinstance(value, (int, float, complex))
 

@@ -31,19 +31,19 @@ def _as_tensor(value: Any, like: Any) -> Any:
         return value
     from mortice._ops.pointwise import tensor_like
 
-    if type(value) not in NUMBERS:
+    if type(value) not in NUMBERS and not getattr(value, "_is_symbolic", False):
         value = value.item()
     return tensor_like(value, like)
 
 
 def _rtruediv(self: Any, other: Any) -> Any:
-    if type(other) in NUMBERS:
+    if type(other) in NUMBERS or getattr(other, "_is_symbolic", False):
         return self.reciprocal() * other
     return _FUNCTIONS["div"](_as_tensor(other, self), self) if is_operand(other) else NotImplemented
 
 
 def _rpow(self: Any, other: Any) -> Any:
-    if type(other) in NUMBERS:
+    if type(other) in NUMBERS or getattr(other, "_is_symbolic", False):
         return get("pow.Scalar")(other, self)
     return _FUNCTIONS["pow"](_as_tensor(other, self), self) if is_operand(other) else NotImplemented
 

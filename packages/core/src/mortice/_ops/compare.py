@@ -8,7 +8,7 @@ from mortice._base.errors import DTypeError
 from mortice._ops.formulas import call
 from mortice._ops.pointwise import binary, tensor_like
 from mortice._types import dtypes
-from mortice._types.promotion import NUMBERS, result_type
+from mortice._types.promotion import result_type
 
 
 def equality(self: Any, other: Any) -> Any:
@@ -41,7 +41,7 @@ def _forward(name: str) -> Any:
     """A body that calls the Tensor form, which takes numbers itself."""
 
     def number_form(self: Any, other: Any) -> Any:
-        if type(self) in NUMBERS:
+        if not hasattr(self, "_k"):
             self = tensor_like(self, other)
         return call(name, self, other)
 

@@ -136,7 +136,7 @@ def rsub_scalar(self: Any, other: Any, alpha: Any) -> Any:
 
 def rsub_of_sub(self: Any, other: Any, alpha: Any) -> Any:
     """other - alpha * self; a number becomes a 0-d tensor of the result's dtype."""
-    if type(other) in NUMBERS:
+    if not hasattr(other, "_k"):
         dtype = result_type((self, other))
         other = call("full", (), other, dtype, None, self.device, None)
     return call("sub.Tensor", other, self, alpha)
@@ -168,7 +168,7 @@ def remainder_scalar(self: Any, other: Any) -> Any:
 
 def tensor_like(value: Any, other: Any) -> Any:
     """A number as a 0-d tensor beside ``other``, without raising its dtype's width."""
-    if type(value) not in NUMBERS:
+    if hasattr(value, "_k"):
         return value
     dtype = result_type((value, other))
     return call("full", (), value, dtype, None, other.device, None)
@@ -186,7 +186,7 @@ def float_power(self: Any, exponent: Any) -> Any:
     """In double precision whatever the dtypes, as numpy's ``float_power``."""
     dtype = result_type((self, exponent))
     wide = _float_power_dtype(dtype)
-    if type(self) in NUMBERS:
+    if not hasattr(self, "_k"):
         return call("pow.Scalar", self, exponent.to(wide))
     exponent = exponent if type(exponent) in NUMBERS else exponent.to(wide)
     return self.to(wide).pow(exponent)
@@ -219,7 +219,7 @@ def ldexp(self: Any, other: Any) -> Any:
 
 
 def xlogy_numbers(self: Any, other: Any) -> Any:
-    if type(self) in NUMBERS:
+    if not hasattr(self, "_k"):
         return call("xlogy.Tensor", tensor_like(self, other), other)
     return call("xlogy.Tensor", self, tensor_like(other, self))
 
@@ -237,7 +237,7 @@ def div_mode_grad_other(grad: Any, self: Any, other: Any, rounding_mode: str | N
 
 def pow_grad_self(grad: Any, self: Any, exponent: Any) -> Any:
     """exponent * self ** (exponent - 1), and 0 where the exponent is 0."""
-    if type(exponent) in NUMBERS:
+    if not hasattr(exponent, "_k"):
         if exponent == 0:
             return zeros_like(grad)
         if exponent == 1:
@@ -251,7 +251,7 @@ def pow_grad_self(grad: Any, self: Any, exponent: Any) -> Any:
 
 def pow_grad_exponent(grad: Any, self: Any, exponent: Any, result: Any) -> Any:
     """result * log(self); where self is 0, 0 if the exponent is not negative."""
-    if type(self) in NUMBERS:
+    if not hasattr(self, "_k"):
         log = math.log(self) if not isinstance(self, complex) and self > 0 else None
         if log is None:
             import cmath

@@ -10,7 +10,6 @@ from mortice._ops.formulas import call
 from mortice._ops.pointwise import binary_float_real, tensor_like
 from mortice._ops.unary import TWO_OVER_SQRT_PI, unary_float_real
 from mortice._types import dtypes
-from mortice._types.promotion import NUMBERS
 
 
 def frexp(self: Any) -> Any:
@@ -22,7 +21,7 @@ def frexp(self: Any) -> Any:
 
 def _numbers(name: str) -> Any:
     def number_form(self: Any, other: Any) -> Any:
-        if type(self) in NUMBERS:
+        if not hasattr(self, "_k"):
             return call(name, tensor_like(self, other), other)
         return call(name, self, tensor_like(other, self))
 

@@ -12,6 +12,7 @@ from mortice._base.errors import InvalidValue, TraceError, nearest
 from mortice._dispatch.modes import DispatchMode
 from mortice._dispatch.operator import Operator
 from mortice._tensor import rows
+from mortice._tensor.generator import Generator
 from mortice._tensor.make import alias_of
 from mortice._tensor.tensor import Tensor
 from mortice.fx import attributes
@@ -36,8 +37,8 @@ def make_fx(
     """A function that traces ``f`` on its arguments and returns the GraphModule.
 
     The nodes are the ATen operators that run below autograd, composites taken apart, so that
-    gradients computed within ``f`` are part of the graph. Tensors and numbers in the arguments, at any
-    depth, become placeholders; numbers other than symbolic ones are constants. ``node.meta["val"]`` is
+    gradients computed within ``f`` are part of the graph. Tensors, generators and numbers in the
+    arguments, at any depth, become placeholders; numbers other than symbolic ones are constants. ``node.meta["val"]`` is
     the result as a tensor without data, ``meta["stack"]`` the user's line.
 
     Args:
@@ -172,6 +173,7 @@ class _Session:
         self.mode = _TraceMode(self)
         self.attributes: dict[str, Any] = {}
         self._inputs: list[tuple[Value, Node]] = []
+        self._generators: dict[int, Node] = {}
         #: Memory of inputs -> their names.
         self._sharing: dict[int, list[str]] = {}
         self._root = f
@@ -190,6 +192,8 @@ class _Session:
             self._sharing.setdefault(id(known.memory), []).append(name)
         else:
             node.meta["val"] = leaf
+            if isinstance(leaf, Generator):
+                self._generators[id(leaf)] = node
 
     def _attribute(self, tensor: Any) -> Value:
         """A tensor that is no argument: an attribute of the module to be."""
@@ -211,6 +215,8 @@ class _Session:
     def _node_of(self, value: Any) -> Any:
         if isinstance(value, Tensor):
             return self.value_of(value).read(self._record_view)
+        if isinstance(value, Generator):
+            return self._generators.get(id(value), value)
         return value
 
     # -- recording -----------------------------------------------------------------------------
