@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from mortice.distributed import HostCommunicator, Setup, Store, TCPStore
+from mortice.distributed import HostCommunicator, PrefixStore, Setup, Store, TCPStore
 from mortice.errors import DistBackendError
 
 from . import native
@@ -119,7 +119,7 @@ class GlooCommunicator(HostCommunicator):
         if len({*out_counts, *in_counts}) > 1 or self.size == 1 or not data.size:
             super().all_to_all(out, data, out_counts, in_counts)
             return
-        self._call("all_to_all", data.ctypes.data, out.ctypes.data, in_counts[0], self._kind(data))
+        self._call("all_to_all", data.ctypes.data, out.ctypes.data, data.size, self._kind(data))
 
     def barrier(self) -> None:
         if self.size > 1:
@@ -197,8 +197,8 @@ def _address(setup: Setup) -> str:
     interface = os.environ.get("GLOO_SOCKET_IFNAME", "").split(",")[0]
     if interface:
         return _interface_address(interface)
-    store = setup.store
-    while hasattr(store, "underlying_store"):
+    store: Store = setup.store
+    while isinstance(store, PrefixStore):
         store = store.underlying_store
     if isinstance(store, TCPStore):
         return _route(store.host, store.port)

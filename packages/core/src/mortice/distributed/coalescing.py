@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
@@ -67,7 +67,7 @@ class CoalescingManager:
 @contextmanager
 def _coalescing_manager(
     group: Any = None, device: Any = None, async_ops: bool = False
-) -> Iterator[CoalescingManager]:
+) -> Generator[CoalescingManager, None, None]:
     """Begin the operations of the block without waiting between them.
 
     At its end all are waited for; with ``async_ops`` the manager's ``wait()`` does that.

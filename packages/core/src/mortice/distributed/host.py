@@ -56,7 +56,8 @@ class HostCommunicator(Composed, Communicator):
         work = Work(str(call), call.outputs)
         for tensor in call.outputs:
             bump(tensor)
-        lane = (call.name, call.root) if call.name in ("send", "recv") else "collectives"
+        # Messages wait for each other only where their order counts.
+        lane = (call.name, call.root, call.tag) if call.name in ("send", "recv") else "collectives"
         self._lanes.put(lane, lambda: self._run(call, work))
         return work
 

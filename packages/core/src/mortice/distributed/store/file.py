@@ -11,7 +11,7 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 
@@ -131,7 +131,7 @@ class FileStore(Store):
     # -- the file --------------------------------------------------------------------------------
 
     @contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _locked(self) -> Generator[None, None, None]:
         """Hold the file's lock, having taken in what others wrote."""
         with self._threads:
             if self._file is None:

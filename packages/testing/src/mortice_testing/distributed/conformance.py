@@ -1,0 +1,76 @@
+"""The conformance suite of distributed backends, for pytest.
+
+::
+
+    from mortice_testing.distributed.conformance import DistributedConformance
+
+    class TestMine(DistributedConformance):
+        backend = "mine"
+        lacks = ("recv_any",)
+
+runs every case on 1, 2, 3 and 4 real processes. A case that hangs, or whose process dies, fails
+and is given up; the next one gets new processes.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import pytest
+
+from .cases import all_cases
+from .gang import Gang, RankError
+
+CASES = all_cases()
+
+
+class DistributedConformance:
+    """Subclass it, and name the backend."""
+
+    #: The backend's name, or a string of devices and names.
+    backend: ClassVar[str] = ""
+    #: Numbers of processes.
+    sizes: ClassVar[tuple[int, ...]] = (1, 2, 3, 4)
+    #: Capabilities that the library does not have: ``recv_any``.
+    lacks: ClassVar[tuple[str, ...]] = ()
+    #: Before the interpreter's name, as ``("mpiexec", ...)`` would be; and variables to set.
+    environment: ClassVar[dict[str, str]] = {}
+    #: Seconds that one case may take.
+    patience: ClassVar[float] = 60.0
+
+    #: Processes by their number; made by the first test that needs them.
+    gangs: ClassVar[dict[int, Gang]]
+
+    @classmethod
+    def setup_class(cls) -> None:
+        cls.gangs = {}
+
+    @classmethod
+    def teardown_class(cls) -> None:
+        for gang in cls.gangs.values():
+            gang.close()
+
+    def gang_of(self, size: int) -> Gang:
+        """Start the processes; for backends that need another way."""
+        return Gang(size, self.backend, environment=self.environment)
+
+    @pytest.mark.parametrize("case", sorted(CASES))
+    @pytest.mark.parametrize("size", [1, 2, 3, 4])
+    def test_conformance(self, size: int, case: str) -> None:
+        """Run one case on ``size`` processes."""
+        if size not in self.sizes:
+            pytest.skip(f"{self.backend} is run on {self.sizes} processes")
+        function = CASES[case]
+        missing = set(getattr(function, "needs", ())) & set(self.lacks)
+        if missing:
+            pytest.skip(f"{self.backend} lacks {', '.join(missing)}")
+        gangs = self.gangs
+        if size not in gangs:
+            for other in [*gangs]:  # one at a time: processes cost memory
+                gangs.pop(other).close()
+            gangs[size] = self.gang_of(size)
+        try:
+            gangs[size].run(function, patience=self.patience)
+        except RankError:
+            gangs.pop(size).close()
+            raise
