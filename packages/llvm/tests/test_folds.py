@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from mortice_llvm import kernels
+from mortice_llvm.ir import Build
 
 
 @pytest.mark.parametrize(("rows", "cols"), [(1, 1), (5, 3), (300, 130), (1000, 64)])
@@ -53,3 +54,19 @@ def test_batch_norm_from_its_parts(level, call, n, c, hw):
         g - g.mean((0, 2), keepdims=True) - xhat * (g * xhat).mean((0, 2), keepdims=True)
     )
     assert np.allclose(dx, want, rtol=1e-3, atol=1e-4 * max(1, rstd.max()))
+
+
+def test_a_fold_stores_along_its_dimension(level, call):
+    """Columns scaled by their sums: the second fold writes while it walks."""
+    b = Build("scale", ("cols",), over="rows")
+    b.out("y", "f32", (1, "cols"))
+    b.input("x", "f32", (1, "cols"))
+    b.fold()
+    total = b.reduce("sum", b.load("x"))
+    b.fold()
+    b.store("y", b.load("x") / total)
+    b.each()
+    x = np.random.default_rng(0).random((7, 70), np.float32)
+    y = np.zeros_like(x)
+    call(kernels.custom(b.done()), y, x, 70, 7)
+    np.testing.assert_allclose(y, x / x.sum(0), rtol=1e-5)

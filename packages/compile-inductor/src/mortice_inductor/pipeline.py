@@ -12,9 +12,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from mortice.errors import CompileError
 from mortice_llvm.dtypes import DTYPES
 
 from .codegen import driver as dr
@@ -24,7 +25,7 @@ from .codegen.matmul import product_of
 from .ir import index as ix
 from .ir.cells import Buffer
 from .ir.values import Value, walk
-from .lowering.graph import Lowered, Lowering, Spec, TensorSpec
+from .lowering.graph import Lowered, Spec, TensorSpec, lower, number_words
 from .passes import memory
 from .passes.fuse import Fusion, Kernel, Work, materialised, needed_outside
 from .passes.schedule import Cycle, schedule
@@ -50,9 +51,10 @@ class Settings(NamedTuple):
 
 def build(gm: Any, specs: tuple[Spec, ...], settings: Settings) -> tuple[Plan, dr.Driver, Any]:
     """Runs passes 1 to 6: (plan, driver, loop kernels by name)."""
-    lowered = Lowering(
-        gm, specs, settings.lowerings, settings.fallbacks, settings.log, settings.numbers
-    ).run()
+    lowered = lower(
+        gm, specs, table=settings.lowerings, fallbacks=settings.fallbacks, log=settings.log,
+        numbers=settings.numbers,
+    )  # fmt: skip
     roots = simplify(lowered)
     fused = fuse(lowered, roots, settings)
     return emit(lowered, fused, settings)
@@ -88,7 +90,7 @@ def fuse(lowered: Lowered, roots: Roots, settings: Settings) -> Fused:
     values in question are laid down in memory and the passes run again.
     """
     cautious = False
-    while True:
+    for _ in range(64):
         attempt = _Attempt(lowered, roots, settings, cautious)
         try:
             return attempt.run()
@@ -100,6 +102,7 @@ def fuse(lowered: Lowered, roots: Roots, settings: Settings) -> Fused:
         except _Relay as relay:
             roots = _relaid(lowered, roots, relay.value)
             settings.log(f"{relay.value.where}: operand is laid down in memory: {relay.reason}")
+    raise CompileError("no order of loops was found for the reductions of this graph.")
 
 
 class _Relay(Exception):
@@ -117,9 +120,11 @@ class _Attempt:
         self.buffers: dict[int, Buffer] = {}
         self.number = 0
         self.cautious = cautious
+        self.fixed = _strided(roots)
         self.outputs = {
             v.uid: s for v, s in zip(roots.outputs, lowered.strides) if isinstance(v, Value)
         }
+        self.outputs |= {c.value.uid: None for c in roots.checks}
 
     def run(self) -> Fused:
         t = self.lowered.trace
@@ -181,7 +186,9 @@ class _Attempt:
                 strides = spec.strides
             else:
                 strides = self.lowered.constants[v.attr - len(self.lowered.specs)].stride()
-        elif kind == "output" and _is_dense(v.shape, self.outputs[v.uid]):
+        elif (
+            kind == "output" and v.uid not in self.fixed and _is_dense(v.shape, self.outputs[v.uid])
+        ):
             strides = self.outputs[v.uid]
         elif kind == "result":
             strides = v.args[0].attr.call.results[v.attr][2]
@@ -203,8 +210,13 @@ class _Attempt:
             try:
                 codes[w.number] = emit_kernel(w, self.buffers, stored)
             except Unfit as unfit:
-                raise _Relay(w.reductions[0] if w.reductions else stored[0], str(unfit)) from None
+                raise _Relay(w.reductions[0], str(unfit)) from None
         return codes
+
+
+def _strided(roots: Roots) -> set[int]:
+    """Values whose strides were counted on when the graph was lowered: operands of products."""
+    return {a.uid for v in walk(roots.values()) if v.op == "matmul" for a in v.args}
 
 
 def _is_dense(shape: tuple[int, ...], strides: tuple[int, ...] | None) -> bool:
@@ -401,14 +413,6 @@ def ix_bytes(b: Buffer) -> int:
     for n in b.shape:
         count *= n
     return count * (DTYPES[b.dtype].size if b.dtype in DTYPES else 16)
-
-
-def number_words(specs: Sequence[Spec]) -> int:
-    """How many words of the table hold numbers that the caller gives."""
-    words = 0
-    for s in specs:
-        words += {"NumberSpec": 1, "GeneratorSpec": 2}.get(type(s).__name__, 0)
-    return words
 
 
 __all__ = ["Param", "Settings", "build", "fuse", "ix"]

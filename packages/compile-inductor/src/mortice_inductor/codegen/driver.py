@@ -20,7 +20,8 @@ from .kernel import Code, Param
 class Product(NamedTuple):
     """A matrix product: element type, transpositions, and where its numbers are found.
 
-    ``params``: a, b, c, then batch, m, n, k, lda, ldb, ldc, and the batch strides of a, b and c.
+    ``params``: a, b, c, then batch, m, n, k, lda, ldb, ldc, and for each of a, b and c three
+    numbers (inner, s, r): matrix i of the batch lies (i // inner) s + (i % inner) r further.
     """
 
     dtype: str
@@ -125,15 +126,14 @@ class Driver:
         words = [self._param(q, size)[1] for q in p.params]
         a, b, c, batch = words[:4]
         numbers = [self._narrow(w) for w in words[4:10]]
-        steps = [self._new(f"mul i64 {w}, {size}") for w in words[10:13]]
         tag = self._count
         entry = f"enter{tag}"
         self.lines += [f"  br label %{entry}", f"{entry}:", f"  br label %loop{tag}", f"loop{tag}:"]
         i = f"%i{tag}"
         self.lines.append(f"  {i} = phi i64 [0, %{entry}], [{i}.next, %loop{tag}]")
         places = [
-            self._new(f"getelementptr i8, ptr {base}, i64 {self._new(f'mul i64 {i}, {step}')}")
-            for base, step in zip((a, b, c), steps)
+            self._matrix(base, i, size, words[at : at + 3])
+            for base, at in zip((a, b, c), (10, 13, 16))
         ]
         m, n, k, lda, ldb, ldc = (f"{self.integer} {w}" for w in numbers)
         ta, tb = (112 if t else 111 for t in (p.trans_a, p.trans_b))
@@ -145,6 +145,14 @@ class Driver:
         self.lines.append(f"  {i}.more = icmp slt i64 {i}.next, {batch}")
         self.lines.append(f"  br i1 {i}.more, label %loop{tag}, label %left{tag}")
         self.lines.append(f"left{tag}:")
+
+    def _matrix(self, base: str, i: str, size: int, words: list[str]) -> str:
+        """Where matrix ``i`` of a batch lies."""
+        inner, outer_step, inner_step = words
+        outer = self._new(f"mul i64 {self._new(f'udiv i64 {i}, {inner}')}, {outer_step}")
+        within = self._new(f"mul i64 {self._new(f'urem i64 {i}, {inner}')}, {inner_step}")
+        offset = self._new(f"mul i64 {self._new(f'add i64 {outer}, {within}')}, {size}")
+        return self._new(f"getelementptr i8, ptr {base}, i64 {offset}")
 
     def _narrow(self, word: str) -> str:
         return word if self.integer == "i64" else self._new(f"trunc i64 {word} to i32")

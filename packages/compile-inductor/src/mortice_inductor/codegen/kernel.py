@@ -18,7 +18,7 @@ from ..ir import index as ix
 from ..ir.cells import Buffer, Cell, Evaluator, Misfit, cells_under
 from ..ir.index import Expr
 from ..ir.values import Value
-from ..passes.fuse import Kernel
+from ..passes.fuse import Kernel, store_expression
 from .nest import Nest, Space, arrange, settle
 
 # How a caller finds a parameter: ("buffer", number, element offset), ("int", n),
@@ -69,13 +69,14 @@ class _Writer:
                 Job(v, cells, ix.ZERO, None, self.reduction_stage[v.uid], per_row=False)
             )
         for v in stored:
-            place = kernel.rows.get(v.uid) or kernel.places[v.uid]
             if v.uid in kernel.rows:
+                place = kernel.rows[v.uid]
                 cell = evaluator.of(v, place)
             else:
+                place = kernel.places[v.uid]
                 cell = evaluator.define(v, place)
             buffer = buffers[v.uid]
-            expr = ix.linear(place, buffer.strides)
+            expr = store_expression(kernel, v, buffer.strides)
             per_row = bool(kernel.reduced) and v.numel == _count(kernel.kept)
             self.jobs.append(Job(v, (cell,), expr, buffer, self._stage(cell), per_row))
         self._settle()

@@ -45,7 +45,8 @@ def var(k: int) -> Expr:
 
 
 def _order(term: tuple[Atom, int]) -> str:
-    return repr(term[0])
+    atom = term[0]
+    return f"{atom.of:04d}" if isinstance(atom.of, int) else repr(atom)
 
 
 def _make(terms: dict[Atom, int], constant: int) -> Expr:
@@ -71,22 +72,35 @@ def _rejoined(terms: dict[Atom, int], constant: int) -> Expr:
     for atom, c in terms.items():
         if atom.kind != "%" or not c:
             continue
-        quotient = _quotient_atom(atom)
-        if quotient is not None and terms.get(quotient, 0) == c * atom.n:
+        quotient = _quotient_of(atom, [a for a, k in terms.items() if k == c * atom.n])
+        if quotient is not None:
             rest = {a: k for a, k in terms.items() if a not in (atom, quotient)}
             assert isinstance(atom.of, Expr)
             return add(_make(rest, constant), scale(atom.of, c))
     return _make(terms, constant)
 
 
-def _quotient_atom(remainder: Atom) -> Atom | None:
-    """The atom that the dividend // n would be written as."""
-    e = remainder.of
+def _quotient_of(remainder: Atom, among: list[Atom]) -> Atom | None:
+    """The atom that is the remainder's dividend // n, in whatever form it is written."""
+    e, n = remainder.of, remainder.n
     assert isinstance(e, Expr)
-    if len(e.terms) == 1 and not e.const and e.terms[0][1] == 1 and e.terms[0][0].kind == "/":
-        inner = e.terms[0][0]
-        return Atom("/", inner.of, inner.n * remainder.n)
-    return Atom("/", e, remainder.n)
+    for a in among:
+        if a.kind != "/":
+            continue
+        assert isinstance(a.of, Expr)
+        if a.n == n and a.of == e:
+            return a
+        if a.n % n == 0 and _plain_quotient(a.of, a.n // n) == e:
+            return a
+    return None
+
+
+def _plain_quotient(e: Expr, n: int) -> Expr:
+    """``e // n`` as ``floordiv`` writes it where sizes do not help."""
+    q, r = _split(e, n)
+    if not r.terms:
+        return q
+    return add(q, Expr(((Atom("/", r, n), 1),), 0))
 
 
 def scale(e: Expr, by: int) -> Expr:
@@ -136,6 +150,11 @@ def floordiv(e: Expr, n: int, sizes: Sizes) -> Expr:
         inner = r.terms[0][0]
         assert isinstance(inner.of, Expr)
         return add(q, floordiv(inner.of, inner.n * n, sizes))
+    if len(r.terms) == 1 and not r.const and r.terms[0][1] == 1 and r.terms[0][0].kind == "%":
+        inner = r.terms[0][0]
+        if inner.n % n == 0:  # (e % n m) // n is (e // n) % m
+            assert isinstance(inner.of, Expr)
+            return add(q, mod(floordiv(inner.of, n, sizes), inner.n // n, sizes))
     return add(q, Expr(((Atom("/", r, n), 1),), 0))
 
 

@@ -89,6 +89,16 @@ class Trace:
         self._known: dict[tuple[Any, ...], Value] = {}
         self.where = ""
         self.calls = 0
+        #: Strides of placeholders, by number.
+        self.input_strides: dict[int, Shape] = {}
+
+    def strides_of(self, v: Value) -> Shape:
+        """The strides that a value has when it lies in memory."""
+        if v.op == "input":
+            return self.input_strides[v.attr]
+        if v.op == "result":
+            return v.args[0].attr.call.results[v.attr][2]
+        return ix.contiguous(v.shape)
 
     def make(
         self, op: str, args: Iterable[Value] = (), shape: Shape = (), dtype: str = "f32",

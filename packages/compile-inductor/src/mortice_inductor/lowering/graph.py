@@ -105,7 +105,7 @@ class Lowering:
 
     def __init__(
         self, gm: Any, specs: tuple[Spec, ...], table: Mapping[str, Callable[..., Any]],
-        fallbacks: frozenset[str], log: Log, numbers: Callable[[Any], Any],
+        fallbacks: frozenset[str], log: Log, numbers: Callable[[Any], Any], may_draw: bool,
     ) -> None:  # fmt: skip
         self.gm = gm
         self.specs = specs
@@ -120,7 +120,17 @@ class Lowering:
         self.draws = 0
         self.checks: list[Check] = []
         self.placeholders: dict[Any, int] = {}
-        self.draw_slots: list[Value] = []
+        self.may_draw = may_draw
+        self.draw_slot = number_words(specs)
+
+    def draw(self) -> Random:
+        """A draw from the default generator, in the order of the graph."""
+        if not self.may_draw:
+            raise Fallback("another operator draws from the same generator by itself")
+        words = self.draw_slot + 2 * self.draws
+        self.draws += 1
+        return Random(*(self.trace.make("number", (), (), "i64", (words + k, "i64"))
+                        for k in range(2)))  # fmt: skip
 
     def run(self) -> Lowered:
         """Lowers every node."""
@@ -146,6 +156,7 @@ class Lowering:
         spec = self.specs[k]
         t = self.trace
         if isinstance(spec, TensorSpec):
+            t.input_strides[k] = spec.strides
             return t.make("input", (), spec.shape, spec.dtype, k)
         if isinstance(spec, NumberSpec):
             return t.make("number", (), (), spec.dtype, (spec.slot, spec.dtype))
@@ -162,6 +173,7 @@ class Lowering:
             return found
         k = len(self.specs) + len(self.constants)
         self.constants.append(found)
+        self.trace.input_strides[k] = tuple(found.stride())
         return self.trace.make("input", (), tuple(found.shape), loop_name(found.dtype), k)
 
     def _call(self, node: Any) -> Any:
@@ -246,6 +258,8 @@ class Lowering:
 
         given = tuple(template(x) for x in args)
         named = tuple((k, template(x)) for k, x in kwargs.items())
+        if self.draws and _draws_itself(node):
+            raise DrawsElsewhere
         results, single = self.results_of(node, args, kwargs)
         call = Call(str(node.target), given, named, results, single, self.trace.calls)
         self.trace.calls += 1
@@ -293,6 +307,32 @@ _STEPS: dict[str, Callable[[Lowering, Any], Any]] = {
     "get_attr": Lowering._get_attr,
     "call_function": Lowering._call,
 }
+
+
+class DrawsElsewhere(Exception):
+    """An operator that the dispatcher runs draws from the default generator, so all must."""
+
+
+def _draws_itself(node: Any) -> bool:
+    """True for a random operator without a generator argument."""
+    if "nondeterministic_seeded" not in getattr(node.target, "tags", ()):
+        return False
+    given = (*node.args, *node.kwargs.values())
+    return not any("generator" in str(getattr(x, "name", "")) for x in given if _is_node(x))
+
+
+def lower(gm: Any, specs: tuple[Spec, ...], **settings: Any) -> Lowered:
+    """Lowers a graph (see ``Lowering`` for the settings)."""
+    try:
+        return Lowering(gm, specs, may_draw=True, **settings).run()
+    except DrawsElsewhere:
+        return Lowering(gm, specs, may_draw=False, **settings).run()
+
+
+def number_words(specs: Sequence[Spec]) -> int:
+    """How many words of the table hold numbers that the caller gives."""
+    return sum(1 if isinstance(s, NumberSpec) else 2 if isinstance(s, GeneratorSpec) else 0
+               for s in specs)  # fmt: skip
 
 
 class HashableCall(NamedTuple):

@@ -79,6 +79,8 @@ class Step:
         self.value = value
         self.reads = {a.uid for a in value.args}
         self.overwrites: set[int] = set()
+        #: The step that draws random numbers before this one does.
+        self.after: Step | None = None
 
     def makes(self, uid: int) -> bool:
         """True for its own value."""
@@ -108,7 +110,8 @@ def cost(v: Value, memo: dict[int, int], stop: set[int]) -> int:
 
 def materialised(roots: list[Value], log: Log) -> list[Value]:
     """The values that get memory or are reduced, in an order in which they can be made."""
-    order = walk(roots)
+    # In the order of the graph, in which operands come first, too.
+    order = sorted(walk(roots), key=lambda v: v.uid)
     wanted = {r.uid for r in roots}
     users: dict[int, int] = {}
     for v in order:
@@ -161,12 +164,15 @@ class Fusion:
         self.cautious = cautious
         self.work: list[Work] = []
         self.maker: dict[int, Work] = {}
+        self.last_call: Step | None = None
 
     def add(self, sinks: Iterable[Value], kind: Callable[[Value], Buffer]) -> None:
         """Places every sink; ``kind`` makes the buffer of a value."""
         for v in sinks:
             if v.op in ("matmul", "call", "join"):
                 step = Step(len(self.work), v)
+                if v.op == "call":
+                    step.after, self.last_call = self.last_call, step
                 self.work.append(step)
                 self.maker[v.uid] = step
                 if v.op != "call":
@@ -202,12 +208,9 @@ class Fusion:
 
     def _absorb(self, kernel: Kernel, other: Kernel) -> None:
         """Takes over the stores of an elementwise kernel that feeds this new reduction."""
-        if (
-            other.reductions
-            or other.overwrites
-            or not other.stores
-            or not any(u in kernel.reads for u in other.places)
-        ):
+        if other.reductions or other.overwrites or not kernel.reads & set(other.places):
+            return
+        if any(v.op == "keep" for v in other.stores):
             return
         for v in other.stores:
             try:
@@ -232,6 +235,8 @@ class Fusion:
 
     def _refusal(self, kernel: Kernel, v: Value) -> str | None:
         """Why ``v`` cannot be computed in ``kernel``, or None."""
+        if v.op == "keep" and kernel.reduced:
+            return "it is to be laid down in memory first"
         try:
             found = self._trial(kernel, v)
         except Misfit as misfit:
@@ -272,12 +277,13 @@ class Fusion:
         for u in writes:
             buffer = next(self.buffers[k] for k in self.aliases(u.attr)
                           if self.buffers[k].value.attr == u.attr)  # fmt: skip
-            own[buffer.number] = ix.linear(place_of(kernel, u), buffer.strides)
+            own[buffer.number] = store_expression(kernel, u, buffer.strides)
         numbers = {self.buffers[k].number for k in touched if k in self.buffers}
         for c in cells_under(roots):
-            if c.op in ("load", "gather") and c.attr[0] in numbers:
-                if c.op == "gather" or c.args or own.get(c.attr[0]) != c.attr[1]:
-                    return "it reads a placeholder at other places than it writes it"
+            if c.op not in ("load", "gather") or c.attr[0] not in numbers:
+                continue
+            if c.op == "gather" or c.args or own.get(c.attr[0]) != c.attr[1]:
+                return "it reads a placeholder at other places than it writes it"
         return None
 
     def _reaches(self, w: Work, kernel: Kernel) -> bool:
@@ -342,6 +348,8 @@ class Fusion:
 def before(w: Work, maker: dict[int, Work], work: list[Work]) -> list[Work]:
     """Steps that must run before ``w``: what it reads, and who reads what it overwrites."""
     out = [maker[u] for u in w.reads if u in maker and maker[u] is not w]
+    if isinstance(w, Step) and w.after is not None:
+        out.append(w.after)
     if w.overwrites:
         out += [x for x in work if x is not w and x.reads & w.overwrites]
     return out
@@ -402,6 +410,18 @@ def place_of(kernel: Kernel, v: Value) -> tuple[Expr, ...]:
         shape = first.args[0].shape
         return ix.reshape(kernel.operands[first.uid], shape, v.shape, kernel.sizes)
     raise Misfit(f"has {v.numel} elements, not {math.prod(kernel.sizes)}")
+
+
+def store_expression(kernel: Kernel, v: Value, strides: Shape) -> Expr:
+    """Where a stored value's element lies in its buffer. In a row-major buffer that is its place
+    in the order of the loops, which is simpler than the place taken apart and put together.
+    """
+    if strides != ix.contiguous(v.shape):
+        return ix.linear(kernel.rows.get(v.uid, kernel.places.get(v.uid, ())), strides)
+    if v.numel == math.prod(kernel.kept):
+        return ix.linear(kernel.row_index(), ix.contiguous(kernel.kept))
+    first = kernel.reductions[0]
+    return ix.linear(kernel.operands[first.uid], ix.contiguous(first.args[0].shape))
 
 
 def needed_outside(v: Value, work: list[Work], maker: dict[int, Work], keep: set[int]) -> bool:

@@ -14,6 +14,7 @@ elements, by regions of a third kind:
 
 - ``fold``: once per step of ``over``; each lane reduces for itself. The reductions are seen by the
   regions that follow, up to and with the next ``each``. This sums columns, where rows sum lanes.
+  What it stores may move along ``over``, too.
 
 A buffer has one stride per dimension (that of ``over`` last), in elements: an integer, the name
 of a dimension, or the name of a stride that the caller passes. Stride 0 broadcasts. Besides

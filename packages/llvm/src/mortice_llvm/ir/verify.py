@@ -88,7 +88,7 @@ class _Verifier:
         for a in i.args:
             if a not in local or a in reduced:
                 raise self.fail(where, f"%{a} is not defined here")
-        if kind == "fold" and i.op in ("store", "store_at", "reduce_argmax", "reduce_argmin"):
+        if kind == "fold" and i.op in ("reduce_argmax", "reduce_argmin"):
             raise self.fail(where, "not possible in a 'fold' region")
         if kind == "row" and i.op in ("load_at", "store_at"):
             raise self.fail(where, "not possible in a 'row' region")
