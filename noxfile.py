@@ -48,6 +48,7 @@ TEST = (
     "nox>=2025.2.9",  # and this file
     "safetensors>=0.8",  # files are converted from and to it
 )
+MPI = ("mpich>=4",)  # the MPI library for mortice-mpi's tests
 DEMO = ("pillow>=10.1",)  # for its pictures
 TORCH = ("torch==2.13.0",)
 OPINFO = ("expecttest>=0.3",)  # what torch's own samples import
@@ -248,7 +249,7 @@ def embed(session: nox.Session) -> None:
 @nox.session
 def test(session: nox.Session) -> None:
     """Build the wheels of all packages and test those, not the source tree."""
-    install(session, *all_packages(), *TEST)
+    install(session, *all_packages(), *TEST, *MPI)
     for name in examples():
         wheel(session, name)
     # One BLAS thread per worker: OpenBLAS's threads spin, and on shared cores they are 10 to 100
@@ -273,7 +274,7 @@ def system(session: nox.Session) -> None:
             session.run_install(
                 "apt-get", "install", "-q", "-y", *missing, external=True, env=noninteractive
             )
-    install(session, *all_packages(), *TEST)
+    install(session, *all_packages(), *TEST, *MPI)
     where = [str(p.relative_to(ROOT)) for p in sorted(ROOT.glob("packages/*/tests"))]
     arguments = session.posargs or ["-m", "system", *where, "tests"]
     environ = {"MORTICE_WHEELHOUSE": str(WHEELHOUSE), "MORTICE_NO_SKIP": "1"}

@@ -46,7 +46,11 @@ def listed() -> dict[tuple[str, str], str]:
     report = json.loads(done.stdout)
     assert not report["problems"], report["problems"]
     rows = [row for row in report["backends"] if row["distribution"]]
-    wrong = [row for row in rows if row["state"] != "ready"]
+    # What needs hardware or a library that is nobody's wheel says so.
+    missing = [
+        row for row in rows if row["state"] == "unavailable" and row["reason"] and row["fix"]
+    ]
+    wrong = [row for row in rows if row["state"] != "ready" and row not in missing]
     assert not wrong, wrong
     return {(row["kind"], row["name"]): row["distribution"] for row in rows}
 

@@ -24,6 +24,7 @@ BUDGETS: dict[str, tuple[int, set[str]]] = {
     "mortice-cpu": (300_000, {"mortice", "mortice-llvm", "numpy"}),
     "mortice-inductor": (300_000, {"mortice", "mortice-llvm", "numpy"}),
     "mortice-gloo": (60_000, {"mortice", "numpy", "xoscar"}),
+    "mortice-mpi": (60_000, {"mortice", "numpy", "mpi4py"}),
     "mortice-nn": (200_000, {"mortice", "numpy"}),
     "mortice-testing": (300_000, {"mortice", "numpy", "pytest", "hypothesis"}),
 }

@@ -90,6 +90,14 @@ class Communicator(ABC):
         """Make one. Raises ``mortice.backend.Unavailable`` where hardware or a library is missing."""
         return cls(setup)
 
+    @classmethod
+    def meet(cls, timeout: float) -> tuple[Store, int, int] | None:
+        """(store, rank, world size) where the library's launcher has settled who is who; else None.
+
+        Asked when ``init_process_group`` is told no way to meet.
+        """
+        return None
+
     @abstractmethod
     def submit(self, call: Call) -> Work:
         """Begin an operation."""

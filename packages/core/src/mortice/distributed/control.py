@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
@@ -37,7 +38,8 @@ def init_process_group(
 
     ``backend`` is ``"gloo"``, ``"cpu:gloo,cuda:nccl"``, or None for what is installed for each
     device. Ranks meet by ``init_method`` (``env://``, ``tcp://host:port``, ``file:///path``), or in
-    ``store``, which needs ``rank`` and ``world_size``. ``timeout`` (a timedelta, or seconds) holds
+    ``store``, which needs ``rank`` and ``world_size``; told nothing, by a library whose launcher
+    started them (mpi), else ``env://``. ``timeout`` (a timedelta, or seconds) holds
     for meeting and for every operation; 30 minutes if not given. ``device_id`` is the device of
     this rank.
 
@@ -51,8 +53,8 @@ def init_process_group(
         )
     limit = seconds(default_pg_timeout if timeout is None else timeout)
     backends = registry.defaults() if backend is None else registry.parse(str(backend))
-    for name in set(backends.values()):
-        registry.backend_class(name)  # before waiting for others
+    # Before waiting for others.
+    classes = [registry.backend_class(name) for name in dict.fromkeys(backends.values())]
     device = None if device_id is None else Device(device_id)
     if store is not None:
         if init_method is not None:
@@ -61,7 +63,10 @@ def init_process_group(
             raise InvalidValue("init_process_group: a store needs rank and world_size, too.")
         meeting = (store, rank, world_size)
     else:
-        meeting = meet(init_method or "env://", rank, world_size, limit)
+        own = None
+        if init_method is None and rank < 0 and world_size < 0 and "RANK" not in os.environ:
+            own = next((met for cls in classes if (met := cls.meet(limit)) is not None), None)
+        meeting = own or meet(init_method or "env://", rank, world_size, limit)
     base, rank, world_size = meeting
     if not 0 <= rank < world_size:
         raise InvalidValue(f"init_process_group: rank {rank} is not below world size {world_size}.")
@@ -303,8 +308,6 @@ def get_group_rank(group: Any, global_rank: int) -> int:
 
 def get_node_local_rank(fallback_rank: int | None = None) -> int:
     """LOCAL_RANK, as the launcher set it."""
-    import os
-
     text = os.environ.get("LOCAL_RANK")
     if text is not None:
         return int(text)
@@ -320,6 +323,4 @@ def is_backend_available(backend: str) -> bool:
 
 def is_torchelastic_launched() -> bool:
     """Whether this process was started by ``mortice run``, or by torchrun."""
-    import os
-
     return "TORCHELASTIC_RUN_ID" in os.environ

@@ -16,13 +16,16 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from multiprocessing.connection import Connection, Pipe, wait
+from multiprocessing.connection import Client, Connection, Listener, wait
 from typing import Any
 
 #: Seconds after which a process that says nothing is taken to hang.
 PATIENCE = 60.0
+# Seconds that processes may take to end by themselves.
+_PARTING = 3.0
 
 
 class RankError(AssertionError):
@@ -32,8 +35,13 @@ class RankError(AssertionError):
 class Gang:
     """``size`` processes. With ``backend``, they have a process group over it.
 
+    ``launcher`` is the command that starts all of them at once, as ``("mpiexec", "-n", "3")``;
+    without it each is started alone. They meet by ``init_method``: a file of the gang unless
+    given, and the backend's own way if empty.
+
     Attributes:
-        processes: the ranks' subprocess.Popen objects.
+        processes: what was started, as subprocess.Popen objects.
+        pids: the ranks' process numbers.
         store: the file through which they meet.
     """
 
@@ -44,50 +52,78 @@ class Gang:
         *,
         timeout: float = 20.0,
         environment: Mapping[str, str] | None = None,
-        command: Sequence[str] = (),
+        launcher: Sequence[str] = (),
         init_method: str | None = None,
     ) -> None:
         self.size = size
         self._folder = tempfile.TemporaryDirectory(prefix="mortice-gang-")
         self.store = os.path.join(self._folder.name, "store")
+        self._listener = Listener(os.path.join(self._folder.name, "meet"), backlog=size)
+        self.processes: list[subprocess.Popen[bytes]] = []
+        self.pids: list[int] = [0] * size
         self.pipes: list[Connection] = []
-        self.processes: list[subprocess.Popen[str]] = []
-        self._errors: list[Any] = []
-        method = init_method or f"file://{self.store}"
+        self._errors: list[str] = []
+        given = dict(environment or {})
+        method = f"file://{self.store}" if init_method is None else init_method
         try:
-            for rank in range(size):
-                self._start(rank, dict(environment or {}), command)
+            if launcher:
+                self._start(None, given, launcher)
+            else:
+                for rank in range(size):
+                    self._start(rank, given, ())
+            self._meet()
             if backend is not None:
                 self.run("mortice_testing.distributed.worker:begin", backend, method, timeout)
         except BaseException:
             self.close()
             raise
 
-    def _start(self, rank: int, environment: dict[str, str], command: Sequence[str]) -> None:
-        ours, theirs = Pipe()
-        number = theirs.fileno()
-        os.set_inheritable(number, True)
-        error = open(os.path.join(self._folder.name, f"stderr-{rank}"), "w+")  # noqa: SIM115
-        self._errors.append(error)
+    def _start(self, rank: int | None, given: dict[str, str], launcher: Sequence[str]) -> None:
         program = [sys.executable, "-m", "mortice_testing.distributed.worker"]
-        known = {
-            "OMP_NUM_THREADS": "1",
-            "OPENBLAS_NUM_THREADS": "1",
-            "RANK": str(rank),
-            "WORLD_SIZE": str(self.size),
-            "LOCAL_RANK": str(rank),
-        }
-        process = subprocess.Popen(
-            [*command, *program, str(number), str(rank), str(self.size)],
-            pass_fds=(number,),
-            stdin=subprocess.DEVNULL,
-            stderr=error,
-            env={**os.environ, **known, **environment},
-            text=True,
-        )
-        theirs.close()
-        self.pipes.append(ours)
+        known = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "WORLD_SIZE": str(self.size)}
+        if rank is not None:
+            known |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+        self._errors.append(os.path.join(self._folder.name, f"stderr-{len(self._errors)}"))
+        with open(self._errors[-1], "wb") as error:
+            process = subprocess.Popen(
+                [*launcher, *program, str(self._listener.address)],
+                stdin=subprocess.DEVNULL,
+                stderr=error,
+                env={**os.environ, **known, **given},
+            )
         self.processes.append(process)
+
+    def _meet(self) -> None:
+        """Take the processes' calls; each tells its rank and its number."""
+        found: dict[int, Connection] = {}
+        watching = threading.Timer(PATIENCE, self._listener.close)
+        watching.daemon = True
+        watching.start()
+        died = threading.Thread(target=self._notice_a_death, args=(watching,), daemon=True)
+        died.start()
+        try:
+            while len(found) < self.size:
+                pipe = self._listener.accept()
+                rank, pid = pipe.recv()
+                self.pids[rank] = pid
+                found[rank] = pipe
+        except (OSError, EOFError) as error:
+            raise RankError(f"not all processes came: {sorted(found)}\n{self.stderr()}") from error
+        finally:
+            watching.cancel()
+        self.pipes = [found[rank] for rank in range(self.size)]
+
+    def _notice_a_death(self, watching: threading.Timer) -> None:
+        """End the wait for the processes' calls when one of them has ended."""
+        while not watching.finished.wait(0.1):
+            if any(process.poll() is not None for process in self.processes):
+                watching.finished.set()
+                # accept() in another thread does not notice that its socket is closed: knock.
+                try:
+                    Client(self._listener.address).close()
+                except OSError:
+                    pass
+                return
 
     # -- calls -----------------------------------------------------------------------------------
 
@@ -122,8 +158,8 @@ class Gang:
         try:
             kind, value = self.pipes[rank].recv()
         except (EOFError, OSError):
-            status = self.processes[rank].wait(10)
-            return RankError(f"rank {rank} ended with status {status}\n{self.stderr(rank)}")
+            status = self.processes[rank].wait(10) if len(self.processes) > 1 else "unknown"
+            return RankError(f"rank {rank} ended with status {status}\n{self.stderr()}")
         if kind == "returned":
             return value
         error, text = value
@@ -141,31 +177,48 @@ class Gang:
                 raise RankError(f"rank {rank}: {result}\n{result.__cause__ or ''}") from result
         return results
 
-    def stderr(self, rank: int) -> str:
-        """What a rank has written to standard error."""
-        with open(self._errors[rank].name) as file:
-            return file.read()
+    def stderr(self) -> str:
+        """What the processes have written to standard error."""
+        texts: list[str] = []
+        for path in self._errors:
+            with open(path, encoding="utf-8", errors="replace") as file:
+                texts.append(file.read())
+        return "".join(texts)
 
     # -- the end ---------------------------------------------------------------------------------
 
     def kill(self, rank: int, number: int = signal.SIGKILL) -> None:
         """Send a signal to a rank."""
-        self.processes[rank].send_signal(number)
+        os.kill(self.pids[rank], number)
 
     def close(self) -> None:
         """End all processes."""
         for pipe in self.pipes:
             pipe.close()
-        end = time.monotonic() + 2.0
+        end = time.monotonic() + _PARTING
         for process in self.processes:
             try:
                 process.wait(max(0.05, end - time.monotonic()))
             except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-        for file in self._errors:
-            file.close()
+                self._end(process)
+        self._listener.close()
         self._folder.cleanup()
+
+    def _end(self, process: subprocess.Popen[bytes]) -> None:
+        """Kill a process that does not end; and, if it is a launcher, those that it started."""
+        if len(self.processes) < self.size:
+            process.terminate()
+            for pid in filter(None, self.pids):
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+            try:
+                process.wait(1.0)
+            except subprocess.TimeoutExpired:
+                pass
+        process.kill()
+        process.wait()
 
     def __enter__(self) -> Gang:
         return self

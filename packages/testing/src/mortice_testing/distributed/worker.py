@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 import pickle
 import sys
 import traceback
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Client
 from typing import Any
 
 
@@ -15,9 +16,13 @@ def begin(rank: int, size: int, backend: str, init_method: str, timeout: float) 
     """Make the process group of the gang."""
     import mortice.distributed as dist
 
-    dist.init_process_group(
-        backend, init_method=init_method, rank=rank, world_size=size, timeout=timeout
-    )
+    if init_method:
+        dist.init_process_group(
+            backend, init_method=init_method, rank=rank, world_size=size, timeout=timeout
+        )
+    else:
+        dist.init_process_group(backend, timeout=timeout)
+    assert (dist.get_rank(), dist.get_world_size()) == (rank, size)
 
 
 def find(target: str) -> Any:
@@ -48,10 +53,16 @@ def _call(rank: int, size: int, target: str, arguments: tuple[Any, ...]) -> tupl
         return "raised", (error, text)
 
 
+# Where launchers tell a process its rank; in this order, since a launcher's own is the true one.
+_RANKS = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "RANK")
+
+
 def main() -> None:
     """Serve until the other end closes the pipe."""
-    number, rank, size = map(int, sys.argv[1:])
-    pipe = Connection(number)
+    rank = next(int(os.environ[name]) for name in _RANKS if name in os.environ)
+    size = int(os.environ["WORLD_SIZE"])
+    pipe = Client(sys.argv[1])
+    pipe.send((rank, os.getpid()))
     while True:
         try:
             target, arguments = pipe.recv()

@@ -1,0 +1,188 @@
+"""MpiCommunicator: collectives by MPI, whose requests are polled."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from mortice.distributed import HostCommunicator, Setup, Store, TCPStore
+from mortice.errors import DistBackendError, InvalidValue
+
+from . import library
+
+Array = np.ndarray[Any, Any]
+
+_OPS = {
+    "SUM": "SUM",
+    "PRODUCT": "PROD",
+    "MIN": "MIN",
+    "MAX": "MAX",
+    "BAND": "BAND",
+    "BOR": "BOR",
+    "BXOR": "BXOR",
+}
+# float16 is not every MPI's; narrower ones are none's; bool's operations come as those of bytes.
+_REDUCED = frozenset(
+    "int8 uint8 int16 uint16 int32 uint32 int64 uint64 float32 float64 complex64 complex128".split()
+)
+# Messages of collectives; users' begin behind it.
+_COLLECTIVE_TAG = 0
+_FIRST_TAG = 1
+
+# MPI moves data only while it is called: polls follow each other without a pause for as long as the
+# data could explain, at this many bytes per second, and this many seconds at least.
+_SLOWEST = 2e8
+_EAGER = 0.005
+_SPINS = 200
+_PAUSE = 0.0002
+_ASK_EVERY = 0.25
+
+
+class MpiCommunicator(HostCommunicator):
+    """Everything is MPI's, but for dtypes that MPI does not know, and narrow floats."""
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        self._mpi = library.start()
+        world = self._mpi.COMM_WORLD
+        if world.Get_rank() != setup.ranks[setup.rank] or max(setup.ranks) >= world.Get_size():
+            raise InvalidValue(
+                f"MPI says that this process is rank {world.Get_rank()} of {world.Get_size()}, and "
+                f"the group that it is {setup.ranks[setup.rank]}. With the backend mpi, rank and "
+                "world_size are MPI's: start the processes with mpiexec, and leave both out"
+            )
+        self._aborted = False
+        members = world.Get_group().Incl(list(setup.ranks))
+        self._comm: Any = world.Create_group(members, _group_tag(setup.name))
+        self._comm.Set_errhandler(self._mpi.ERRORS_RETURN)
+
+    @classmethod
+    def meet(cls, timeout: float) -> tuple[Store, int, int]:
+        """A store served by rank 0, whose address the others get by MPI."""
+        mpi = library.start()
+        world = mpi.COMM_WORLD
+        rank, size = world.Get_rank(), world.Get_size()
+        if rank == 0:
+            store = TCPStore("127.0.0.1", 0, is_master=True, timeout=timeout)
+            world.bcast((mpi.Get_processor_name(), store.port), root=0)
+            return store, rank, size
+        host, port = world.bcast(None, root=0)
+        here = host == mpi.Get_processor_name()
+        return TCPStore("127.0.0.1" if here else host, port, timeout=timeout), rank, size
+
+    # -- waiting ---------------------------------------------------------------------------------
+
+    def _wait(self, request: Any, *held: Array, status: Any = None) -> None:
+        """Poll a request to its end; ``held`` is the memory that it uses.
+
+        Raises OperationTimeout when the operation's time is over, DistBackendError when a rank has
+        ended or the group was given up.
+        """
+        try:
+            self._poll(request, sum(a.nbytes for a in held), status)
+        except BaseException:
+            library.give_up(request, held)
+            raise
+
+    def _poll(self, request: Any, nbytes: int, status: Any) -> None:
+        test = request.Test
+        for _ in range(_SPINS):
+            if test(status):
+                return
+        started = time.monotonic()
+        eager = started + max(_EAGER, nbytes / _SLOWEST)
+        ask = started + _ASK_EVERY
+        while not test(status):
+            now = time.monotonic()
+            # Other ranks may need this core to come here at all.
+            time.sleep(0.0 if now < eager else _PAUSE)
+            if now >= ask:
+                self._look_around()
+                ask = now + _ASK_EVERY
+
+    def _look_around(self) -> None:
+        if self._aborted:
+            raise DistBackendError("the group was given up")
+        self.remaining()
+        gone = self.setup.gone()
+        if gone:
+            raise DistBackendError(f"rank {', '.join(map(str, gone))} has ended")
+
+    # -- messages --------------------------------------------------------------------------------
+
+    def send(self, data: Array, peer: int, tag: int) -> None:
+        self._wait(self._comm.Isend(data, peer, _FIRST_TAG + tag), data)
+
+    def recv(self, data: Array, peer: int, tag: int) -> int:
+        status = self._mpi.Status()
+        source = self._mpi.ANY_SOURCE if peer < 0 else peer
+        self._wait(self._comm.Irecv(data, source, _FIRST_TAG + tag), data, status=status)
+        return int(status.Get_source())
+
+    # -- movements, of bytes ---------------------------------------------------------------------
+
+    def broadcast(self, data: Array, root: int) -> None:
+        self._wait(self._comm.Ibcast(data, root), data)
+
+    def all_gather(self, out: Array, data: Array) -> None:
+        self._wait(self._comm.Iallgather(data, out), data, out)
+
+    def gather(self, out: Array | None, data: Array, root: int) -> None:
+        held = (data,) if out is None else (data, out)
+        self._wait(self._comm.Igather(data, out, root), *held)
+
+    def scatter(self, data: Array, source: Array | None, root: int) -> None:
+        held = (data,) if source is None else (data, source)
+        self._wait(self._comm.Iscatter(source, data, root), *held)
+
+    def all_to_all(
+        self, out: Array, data: Array, out_counts: Sequence[int], in_counts: Sequence[int]
+    ) -> None:
+        request = self._comm.Ialltoallv([data, list(in_counts)], [out, list(out_counts)])
+        self._wait(request, data, out)
+
+    def barrier(self) -> None:
+        self._wait(self._comm.Ibarrier())
+
+    # -- reductions ------------------------------------------------------------------------------
+
+    def _op(self, op: str) -> Any:
+        return getattr(self._mpi, _OPS[op])
+
+    def all_reduce(self, data: Array, op: str) -> None:
+        if data.dtype.name not in _REDUCED:
+            super().all_reduce(data, op)
+            return
+        self._wait(self._comm.Iallreduce(self._mpi.IN_PLACE, data, self._op(op)), data)
+
+    def reduce(self, data: Array, op: str, root: int) -> None:
+        if data.dtype.name not in _REDUCED:
+            super().reduce(data, op, root)
+            return
+        given, into = (self._mpi.IN_PLACE, data) if self.rank == root else (data, None)
+        self._wait(self._comm.Ireduce(given, into, self._op(op), root), data)
+
+    def reduce_scatter(self, out: Array, data: Array, op: str) -> None:
+        if data.dtype.name not in _REDUCED:
+            super().reduce_scatter(out, data, op)
+            return
+        self._wait(self._comm.Ireduce_scatter_block(data, out, self._op(op)), data, out)
+
+    # -- the end ---------------------------------------------------------------------------------
+
+    def abort(self) -> None:
+        self._aborted = True
+
+    def close(self) -> None:
+        super().close()
+        comm, self._comm = self._comm, None
+        if comm is not None and not self._aborted:
+            comm.Free()
+
+
+def _group_tag(name: str) -> int:
+    """A tag on which the members of a group agree while they make it."""
+    return sum(ord(c) * 31**k for k, c in enumerate(name)) % 32767
