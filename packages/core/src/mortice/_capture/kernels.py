@@ -32,7 +32,7 @@ class Call:
     Attributes:
         beneath: the key set with which it runs instead of being recorded.
         grad: whether it records gradient history.
-        kinds: one letter per argument: T tensor, N tensor or number, O tensor or None, L list of
+        kinds: one letter per argument: T tensor, N tensor, number or None, O tensor or None, L list of
             tensors, F number that is an input of the graph, G generator, S part of the recording,
             Z tensor or a number that is part of the recording.
         form: ``fresh`` (makes tensors), ``view``, ``inplace``, ``mutating`` (writes to some arguments
@@ -64,7 +64,7 @@ def _kinds(op: Operator) -> str:
             if kind.is_list:
                 letters.append("L")
             else:
-                letters.append("O" if kind.is_optional else "N" if op.row.numbers else "T")
+                letters.append("N" if op.row.numbers else "O" if kind.is_optional else "T")
         elif kind.base == "Scalar" and not kind.is_list and not static:
             letters.append("F")
         else:
@@ -215,7 +215,8 @@ _CHECKS = {
         if k{i} is w{i}:
             numbers.append(a{i})
         elif not hasattr(a{i}, "_k"):
-            return recorder.record(CALL, {args})
+            if a{i} is not None or w{i} is not None:
+                return recorder.record(CALL, {args})
         elif not (a{i}._a is w{i} or (w{i}.__class__ is Leaf and (w{i}.tensor is a{i} or (
                 w{i}.tensor is None and bind(recorder, w{i}, a{i}))))):
             return recorder.record(CALL, {args})

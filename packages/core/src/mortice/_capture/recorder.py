@@ -459,12 +459,16 @@ class Recorder:
                     plan = step.plans[mask] = self.compiled.plan(self, step, mask)
                 tensors = [leaf.tensor for leaf in self._known()]
                 numbers, generators = self.numbers, self.generators
-                versions = [(s, s.version) for s in plan.written_storages(tensors)]
+                written = plan.written_storages(tensors)
                 self._begin()
-                outs = plan.run(tensors, numbers, generators)
+                for s, _, before in written:
+                    s.version = before  # so that what is saved for backward has eager's version
+                try:
+                    outs = plan.run(tensors, numbers, generators)
+                finally:
+                    for s, version, _ in written:
+                        s.version = version
                 plan.fill(living, outs, tensors)
-                for s, version in versions:
-                    s.version = version
             except BaseException as error:
                 self._fail(error)
                 raise

@@ -77,8 +77,10 @@ class Plan:
         #: Views of leaves: their memory is there already.
         self.outside = [o for o in outputs if isinstance(o.cell, Leaf)]
 
-    def written_storages(self, tensors: Sequence[Any]) -> list[Storage]:
-        return [tensors[i]._s for i in self.written]
+    def written_storages(self, tensors: Sequence[Any]) -> list[tuple[Storage, int, int]]:
+        """(memory, its version, its version before the recorded writes) of what is written to."""
+        storages = [(tensors[number]._s, writes) for number, writes in self.written]
+        return [(s, s.version, s.version - writes) for s, writes in storages]
 
     def run(self, tensors: Sequence[Any], numbers: Sequence[Any], generators: Sequence[Any]) -> Any:
         """Run the segment outside of the recording, whatever modes the caller is in."""
@@ -249,15 +251,15 @@ def _portable(wants: Any, places: dict[Any, Any]) -> Any:
     return tuple(found)
 
 
-def written_leaves(steps: Sequence[Step]) -> list[int]:
-    """Numbers of the leaves whose memory the steps write to."""
-    found: dict[int, None] = {}
+def written_leaves(steps: Sequence[Step]) -> list[tuple[int, int]]:
+    """Numbers of the leaves whose memory the steps write to, each with how often."""
+    found: dict[int, int] = {}
     for step in steps:
         for i in step.call.op.schema.mutated:
             cell = cell_of(step.wants[i])
             if isinstance(cell, Leaf):
-                found[cell.number] = None
-    return list(found)
+                found[cell.number] = found.get(cell.number, 0) + 1
+    return list(found.items())
 
 
 def wanted_cells(steps: Sequence[Step], mask: Any) -> list[Slot]:

@@ -68,13 +68,24 @@ def recomputing(node: Node) -> int:
     if schema is None or not hasattr(value, "_k"):
         return INFINITE
     tags = node.target.tags
-    if schema.mutated or "nondeterministic_seeded" in tags:
+    if schema.mutated or "nondeterministic_seeded" in tags or is_written(node):
         return INFINITE
     if is_view(schema):
         return 0
     if schema.namespace != "aten" or not ("pointwise" in tags or schema.name in _COPIES):
         return INFINITE
     return size_in_bytes(value) * (DEAR if schema.name in _DEAR else CHEAP)
+
+
+def is_written(node: Node) -> bool:
+    """Whether an operator after it writes to its value."""
+    for user in node.users:
+        schema = getattr(user.target, "_schema", None)
+        for i in schema.mutated if schema is not None else ():
+            name = schema.arguments[i].name
+            if (user.args[i] if i < len(user.args) else user.kwargs.get(name)) is node:
+                return True
+    return False
 
 
 def is_view(schema: Any) -> bool:

@@ -97,6 +97,8 @@ def trace_joint(
     nodes = [node for node in module.graph.nodes if node.op == "placeholder"]
     results: Any = module.graph.output_node().args[0]
     cut = len(values)
+    writes = [(place, node) for (place, _), node in zip(plain, results[cut:])]
+    writes += _take_out_writes(module, nodes)
     joint = Joint(
         module, tuple(nodes[:n]), tuple(nodes[n:]), tuple(results[:cut]), tuple(results[-n:])
     )
@@ -105,11 +107,24 @@ def trace_joint(
         len(outputs),
         kept,
         tuple(place for place, _ in recorded),
-        tuple((place, node) for (place, _), node in zip(plain, results[cut:])),
+        tuple(writes),
     )
 
 
 Writes = list[tuple[int, Any]]
+
+
+def _take_out_writes(module: GraphModule, inputs: list[Node]) -> Writes:
+    """The copies to inputs at the end of a traced graph, erased there: (input, node of the value).
+
+    They are of operators that write to an argument and have no other form, as batch norm.
+    """
+    found: Writes = []
+    for node in list(module.graph.nodes):
+        if is_write_back(node):
+            found.append((inputs.index(node.args[0]), node.args[1]))
+            module.graph.erase_node(node)
+    return found
 
 
 def _forward(gm: GraphModule, primals: Sequence[Any]) -> tuple[tuple[Any, ...], Writes, Writes]:

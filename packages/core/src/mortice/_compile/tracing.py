@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from mortice.fx import GraphModule, Interpreter
+from mortice.fx import GraphModule, Interpreter, dispatch_trace
 
 
 def trace(fn: Callable[..., Any], inputs: Sequence[Any], table: Any = None) -> GraphModule:
     """``fn`` on fake inputs as a graph, the operators of ``table`` taken apart."""
-    from mortice.fx import make_fx
-
-    return make_fx(fn, table, "real")(*inputs)
+    return dispatch_trace.trace(fn, tuple(inputs), {}, table, keeps_differentiable=True)
 
 
 def taken_apart(gm: GraphModule, inputs: Sequence[Any], table: Any) -> GraphModule:

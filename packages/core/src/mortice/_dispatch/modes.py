@@ -187,7 +187,13 @@ class DispatchMode:
 
     Override ``__mortice_dispatch__(self, func, types, args, kwargs)``. It runs below autograd, on
     overloads that are not composite; while it runs the mode is off.
+
+    Attributes:
+        keeps_differentiable: Also on composites that have a derivative of their own (``linear``),
+            which are otherwise taken apart as all are.
     """
+
+    keeps_differentiable = False
 
     def __enter__(self) -> Any:
         found = type(self).__dict__.get("__mortice_dispatch__")
@@ -232,8 +238,20 @@ def _wrapper_types(values: Sequence[Any]) -> tuple[type, ...]:
 def kernel_for_modes(op: Operator) -> Kernel | None:
     """Hand a call to the innermost dispatch mode; composites are taken apart first."""
     body = op.registered("CompositeImplicitAutograd") or op.body()
-    if body is not None and op.registered("CompositeExplicitAutograd") is None:
+    if body is None or op.registered("CompositeExplicitAutograd") is not None:
+        return _through_mode(op)
+    if op.row.derivative in ("", "none"):
         return mark_composite(body)
+    whole = _through_mode(op)
+
+    def as_wanted(*values: Any) -> Any:
+        modes = THREAD.dispatch_modes
+        return (whole if modes and modes[-1].keeps_differentiable else body)(*values)
+
+    return mark_composite(as_wanted)
+
+
+def _through_mode(op: Operator) -> Kernel:
     func: list[Any] = []
 
     def through_mode(*values: Any) -> Any:

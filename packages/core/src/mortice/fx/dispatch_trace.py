@@ -70,10 +70,15 @@ def trace(
     decomposition_table: Mapping[Any, Callable[..., Any]] | None = None,
     tracing_mode: str = "real",
     functional: bool = True,
+    keeps_differentiable: bool = False,
 ) -> GraphModule:
-    """What ``make_fx`` does, with keyword arguments."""
+    """What ``make_fx`` does, with keyword arguments.
+
+    ``keeps_differentiable``: composites that have a derivative of their own (``linear``) are nodes.
+    """
     leaves, spec = pytree.tree_flatten((args, kwargs))
     session = _Session(f, decomposition_table or {}, functional)
+    session.mode.keeps_differentiable = keeps_differentiable
     with _Faking(tracing_mode) as faking:
         leaves = [faking.leaf(x) for x in leaves]
         session.faking = faking
