@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import fakes
 import torch
 from checks import DTYPES, Plan, Result, brief, sample_tensors, say, seed_all, spread
 from compare import Comparison
@@ -173,23 +175,37 @@ def thin(calls: list[Call], limit: int | None) -> list[Call]:
     return [call for _, call in spread(firsts, limit)]
 
 
+def replay_fake(call: Call, *, symbolic: bool = False) -> str | None:
+    """None, or what differs between our overload on tensors without data and on real ones."""
+    convert = ToMortice()
+    args, kwargs = convert(call.args), convert(call.kwargs)
+    return fakes.difference(overload(call.op), args, kwargs, call.name, symbolic=symbolic)
+
+
 def check(calls: list[Call], infos: list[Any], dtype: str, plan: Plan) -> Iterator[Result]:
+    aspects = {
+        "overload": lambda call: replay(call, infos),
+        "fake": replay_fake,
+        "symbolic": partial(replay_fake, symbolic=True),
+    }
     for index, call in enumerate(thin(calls, PER_OVERLOAD if plan.samples else None)):
-        key = f"{dtype} overload {index}"
-        if key in plan.skip:
-            continue
-        plan.begin(key)
-        try:
-            message = replay(call, infos)
-        except (Unsupported, Absent) as error:
-            if isinstance(error, Absent):
+        for aspect, run in aspects.items():
+            key = f"{dtype} {aspect} {index}"
+            if aspect not in plan.aspects or key in plan.skip:
+                continue
+            plan.begin(key)
+            try:
+                message = run(call)
+            except Absent as error:
                 yield Result(f"{dtype} overload -", "overload", f"absent: {error}")
                 return
-            continue
-        except Exception as error:
-            message = say(error)
-        sample = brief(call.args) + "".join(f", {k}={brief(v)}" for k, v in call.kwargs.items())
-        yield Result(key, "overload", message, sample if message else "")
+            except Unsupported:
+                continue
+            except Exception as error:
+                message = say(error)
+            sample = brief(call.args)
+            sample += "".join(f", {k}={brief(v)}" for k, v in call.kwargs.items())
+            yield Result(key, aspect, message, sample if message else "")
 
 
 def core_overloads() -> list[str]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
+import fakes
 import numpy as np
 import torch
 from compare import Comparison
@@ -19,6 +20,7 @@ from names import (
     Absent,
     disowned,
     draws,
+    full_name,
     function,
     inplace,
     method,
@@ -49,6 +51,8 @@ ASPECTS = (
     "error",
     "random",
     "overload",
+    "fake",
+    "symbolic",
 )
 
 
@@ -167,7 +171,7 @@ class OperatorChecks:
             return
         if any(t.dtype is torch.complex32 for t in torch_tensors(expected)):
             return  # storage-only in mortice
-        for aspect in ("forward", "strided", "method", "inplace", "out"):
+        for aspect in ("forward", "strided", "method", "inplace", "out", "fake", "symbolic"):
             key = f"{dtype_name} {aspect} {index}"
             if aspect not in self.plan.aspects or key in self.plan.skip:
                 continue
@@ -290,6 +294,18 @@ class OperatorChecks:
         )
         if result is None:
             raise NotApplicable
+
+    # -- tensors without data ----------------------------------------------------------------
+
+    def _fake(self, sample: Any, expected: Any, *, symbolic: bool = False) -> str | None:
+        convert = ToMortice()
+        first, args = convert(sample.input), convert(tuple(sample.args))
+        kwargs = convert(dict(sample.kwargs))
+        name = full_name(self.op).partition(":")[0]
+        return fakes.difference(self.ours, (first, *args), kwargs, name, symbolic=symbolic)
+
+    def _symbolic(self, sample: Any, expected: Any) -> str | None:
+        return self._fake(sample, expected, symbolic=True)
 
     # -- gradients ---------------------------------------------------------------------------
 

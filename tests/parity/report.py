@@ -20,6 +20,8 @@ COLUMNS = {
     "error": "error",
     "random": "random",
     "overload": "aten",
+    "fake": "fake",
+    "symbolic": "symbolic",
 }
 
 

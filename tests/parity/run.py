@@ -156,6 +156,8 @@ def units(runner: Runner, options: argparse.Namespace) -> tuple[list[Unit], dict
         overloads = aten.core_overloads()
     work += [Unit(name, "overload", dtype) for name in overloads for dtype in dtypes]
     chosen = set(split(options.aspects) or ASPECTS)
+    if chosen & {"fake", "symbolic"}:
+        chosen.add("overload")  # units of overloads have these aspects, too
     return [unit for unit in work if unit.kind == "op" or unit.kind in chosen], absent
 
 

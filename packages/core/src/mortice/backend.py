@@ -10,6 +10,7 @@ from mortice._base.logging import active as active_logger
 from mortice._dispatch.keys import CPU as CPU_KEYS
 from mortice._dispatch.keys import device_bit, device_key_name
 from mortice._dispatch.operator import Declarations, declare, get
+from mortice._ops.formulas import has_values
 from mortice._plugins.groups import HOOK_API_VERSION
 from mortice._tensor import philox
 from mortice._tensor.array import DeviceArray
@@ -72,6 +73,7 @@ __all__ = [
     "dtypes",
     "empty",
     "generator_for",
+    "has_values",
     "hookimpl",
     "key_of",
     "movable",

@@ -101,7 +101,8 @@ def operand(x: Any, dtype: np.dtype[Any]) -> Any:
         return a
     if a.dtype.kind == "c" and dtype.kind != "c":
         a = a.real
-    return a.astype(dtype)
+    # numpy would put dimensions that repeat innermost; they have no say in PyTorch's order.
+    return a.astype(dtype, "C" if 0 in a.strides else "K")
 
 
 def finished(array: Any, dtype: Any) -> Any:
@@ -110,6 +111,59 @@ def finished(array: Any, dtype: Any) -> Any:
     if array.dtype != target:
         array = np.asarray(array).astype(target)
     return wrap(array, dtype)
+
+
+def packed(array: Any, dtype: Any) -> Any:
+    """As ``finished``, in row-major order, which numpy keeps only for row-major operands."""
+    target = dtype.numpy
+    if array.dtype != target:
+        array = np.asarray(array).astype(target)
+    if array.ndim > 1 and not array.flags.c_contiguous:
+        array = np.ascontiguousarray(array)
+    return wrap(array, dtype)
+
+
+def row_major(kernel: Kernel) -> Kernel:
+    """A kernel whose results are made row-major, where the order of its operands shows in them."""
+
+    def packing(*args: Any) -> Any:
+        results = kernel(*args)
+        for r in results if isinstance(results, tuple) else (results,):
+            if not r._a.flags.c_contiguous:
+                r._a = np.ascontiguousarray(r._a)
+        return results
+
+    return packing
+
+
+def in_order(kernel: Kernel) -> Kernel:
+    """A kernel whose row-major result is given the order in which its operands lie in memory."""
+
+    def ordering(*args: Any) -> Any:
+        r = kernel(*args)
+        arrays = [x._a for x in args if hasattr(x, "_a")]
+        for a in arrays:
+            if not a.flags.c_contiguous:
+                r._a = _like(r._a, arrays)
+                break
+        return r
+
+    return ordering
+
+
+def _like(result: Any, arrays: list[Any]) -> Any:
+    """A copy of the result in the order that numpy gives an elementwise result of the operands."""
+    iterator: Any = np.nditer(
+        [*arrays, None],
+        flags=["zerosize_ok", "refs_ok"],
+        op_flags=[["readonly"]] * len(arrays) + [["writeonly", "allocate"]],
+        op_dtypes=[a.dtype for a in arrays] + [result.dtype],
+        order="K",
+        itershape=result.shape,
+    )
+    out = iterator.operands[-1]
+    out[...] = result
+    return out
 
 
 def float_dtype(dtype: Any) -> Any:
@@ -239,8 +293,8 @@ def inplace(name: str, function: Any, functional: Kernel) -> Kernel:
 
 __all__ = [
     "COMPLEX", "FLOAT", "NUMBERS", "Kernel", "Tensor", "binary", "compute_type",
-    "default_dtype", "finished", "fitting", "float_dtype", "fused_half", "inplace", "number", "operand", "predicate",
-    "promote", "result_type", "silence", "unary", "wrap", "write_back",
+    "default_dtype", "finished", "fitting", "float_dtype", "fused_half", "in_order", "inplace", "number", "operand", "packed",
+    "predicate", "promote", "result_type", "row_major", "silence", "unary", "wrap", "write_back",
 ]  # fmt: skip
 
 silence(globals())

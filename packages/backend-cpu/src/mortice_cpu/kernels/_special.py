@@ -19,8 +19,10 @@ def by_element(function: Callable[[float], float]) -> Callable[[Any], Any]:
     """An array function from a function of Python floats."""
 
     def apply(a: Any) -> Any:
-        flat = np.asarray(a).reshape(-1).tolist()
-        return np.array([function(x) for x in flat], np.float64).reshape(a.shape).astype(a.dtype)
+        a = np.asarray(a)
+        out = np.empty_like(a, np.float64)  # dense, in the order of ``a``, so that ravel is a view
+        out.ravel("K")[...] = [function(x) for x in a.ravel("K").tolist()]
+        return out.astype(a.dtype)
 
     return apply
 

@@ -9,6 +9,7 @@ import numpy as np
 import mortice
 from mortice.backend import shape_rule, wrap
 from mortice.errors import DimensionError, DTypeError, ShapeError
+from mortice_cpu.kernels._elementwise import row_major
 from mortice_cpu.kernels._places import add_rows, checked_rule, comparable
 
 
@@ -153,5 +154,5 @@ TABLES = {
     "embedding_dense_backward": embedding_dense_backward,
     "embedding_renorm_": embedding_renorm_,
     "_embedding_bag": embedding_bag,
-    "one_hot": one_hot,
+    "one_hot": row_major(one_hot),
 }

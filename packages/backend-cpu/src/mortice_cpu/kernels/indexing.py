@@ -15,6 +15,7 @@ import numpy as np
 import mortice
 from mortice.backend import shape_rule, wrap
 from mortice.errors import DimensionError, DTypeError, ShapeError
+from mortice_cpu.kernels._elementwise import row_major
 from mortice_cpu.kernels._places import add_at, add_rows, checked_rule, explain, wrapped_dim
 from mortice_cpu.kernels._sets import SETS
 from mortice_cpu.kernels._tables import TABLES
@@ -470,7 +471,7 @@ KERNELS: dict[str, Kernel] = {
     "index_put": index_put,
     "index_put_": index_put_,
     "index_select": index_select,
-    "gather": gather,
+    "gather": row_major(gather),
     "masked_select": masked_select,
     "masked_scatter": masked_scatter,
     "masked_scatter_": masked_scatter_,

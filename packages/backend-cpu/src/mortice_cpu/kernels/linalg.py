@@ -16,11 +16,14 @@ _BLAS = frozenset("fdFD")  # numpy type characters with a BLAS routine
 
 
 def product(a: Any, b: Any) -> Any:
-    """Matrix product of arrays of one dtype; half types are summed in float32."""
+    """Matrix product of arrays of one dtype; half types are summed in float32.
+
+    Row-major, where numpy would keep the order of the batches.
+    """
     if a.dtype.char in _BLAS:
-        return _matmul(a, b)
+        return _matmul(a, b, order="C")
     wide = widen(a)
-    return narrow(_matmul(wide, widen(b)), a.dtype)
+    return narrow(_matmul(wide, widen(b), order="C"), a.dtype)
 
 
 def _same_dtype(a: Any, b: Any) -> None:
@@ -73,7 +76,7 @@ def baddbmm(self: Any, batch1: Any, batch2: Any, beta: Any, alpha: Any) -> Any:
     a, b = batch1._a, batch2._a
     if a.ndim != 3 or b.ndim != 3 or a.shape[0] != b.shape[0]:
         raise TypeError("baddbmm")
-    r = _matmul(widen(a), widen(b))
+    r = _matmul(widen(a), widen(b), order="C")
     return wrap(narrow(_combine(r, widen(self._a), beta, alpha), a.dtype), self._t)
 
 
@@ -100,7 +103,7 @@ def linear(input: Any, weight: Any, bias: Any) -> Any:
         if bias is not None:
             r += bias._a
         return wrap(r, input._t)
-    r = _matmul(widen(x), widen(w).T)
+    r = _matmul(widen(x), widen(w).T, order="C")
     if bias is not None:
         r = r + widen(bias._a)
     return wrap(narrow(r, x.dtype), input._t)

@@ -68,7 +68,7 @@ def solve(A: Any, B: Any) -> Any:
     if 0 in shape:
         return wrap(np.zeros(shape, dtype.numpy), dtype)
     try:
-        return wrap(np.linalg.solve(A._a, B._a), dtype)
+        return wrap(np.ascontiguousarray(np.linalg.solve(A._a, B._a)), dtype)
     except np.linalg.LinAlgError:
         raise InvalidState(
             "linalg.solve: The solver failed because the input matrix is singular."
@@ -109,7 +109,7 @@ def qr(A: Any, mode: str) -> Any:
     if mode == "r":
         return wrap(np.empty(0, a.dtype), dtype), wrap(np.linalg.qr(a, "r"), dtype)
     q, r = np.linalg.qr(a, cast("Any", mode))
-    return wrap(q, dtype), wrap(r, dtype)
+    return wrap(q, dtype), wrap(np.ascontiguousarray(r), dtype)
 
 
 def svd(A: Any, full_matrices: bool, compute_uv: bool) -> Any:

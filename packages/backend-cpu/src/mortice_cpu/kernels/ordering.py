@@ -15,6 +15,7 @@ from mortice_cpu.kernels._elementwise import (
     finished,
     operand,
     result_type,
+    row_major,
     silence,
     wrap,
 )
@@ -416,5 +417,11 @@ KERNELS: dict[str, Kernel] = {
     "bucketize.Tensor": bucketize,
     "searchsorted.Tensor": searchsorted,
 }
+
+for _name in (
+    "cumsum", "cumprod", "logcumsumexp", "cummax", "cummin", "topk", "kthvalue", "median.dim",
+    "nanmedian.dim", "mode",
+):  # fmt: skip
+    KERNELS[_name] = row_major(KERNELS[_name])
 
 silence(globals())

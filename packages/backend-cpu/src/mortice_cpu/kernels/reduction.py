@@ -14,9 +14,9 @@ from mortice_cpu.kernels._elementwise import (
     FLOAT,
     Kernel,
     compute_type,
-    finished,
     float_dtype,
     operand,
+    packed,
     silence,
     wrap,
 )
@@ -77,10 +77,11 @@ def sum_dims(self: Any, dim: Any, keepdim: bool, dtype: Any) -> Any:
                 return wrap(_kept(found, a, axis, keepdim), t)
         elif t.itemsize > 2 and type(dim) is tuple and dim and a.ndim:
             # numpy checks the dims itself
-            return wrap(np.add.reduce(a, dim, None, None, keepdim), t)  # pyright: ignore[reportCallIssue, reportArgumentType]
+            r = np.add.reduce(a, dim, None, None, keepdim)  # pyright: ignore[reportCallIssue, reportArgumentType]
+            return packed(r, t) if r.ndim > 1 else wrap(r, t)
     t = _sum_dtype(self, dtype)
     a = operand(self, compute_type(t))
-    return finished(np.asarray(np.add.reduce(a, axes(a, dim), keepdims=keepdim)), t)
+    return packed(np.asarray(np.add.reduce(a, axes(a, dim), keepdims=keepdim)), t)
 
 
 def nansum(self: Any, dim: Any, keepdim: bool, dtype: Any) -> Any:
@@ -89,7 +90,7 @@ def nansum(self: Any, dim: Any, keepdim: bool, dtype: Any) -> Any:
     if a.dtype.kind not in "iub":
         a = np.where(np.isnan(a), a.dtype.type(0), a)
     with np.errstate(all="ignore"):
-        return finished(np.asarray(a.sum(axis=axes(a, dim), keepdims=keepdim)), t)
+        return packed(np.asarray(a.sum(axis=axes(a, dim), keepdims=keepdim)), t)
 
 
 def mean_all(self: Any, dtype: Any) -> Any:
@@ -113,9 +114,9 @@ def mean_dims(self: Any, dim: Any, keepdim: bool, dtype: Any) -> Any:
     count = math.prod(a.shape[d] for d in axis)
     total = _fused_rows("sum", a, axis)
     if total is not None:
-        return finished(_kept(np.asarray(total / a.dtype.type(count)), a, axis, keepdim), t)
+        return packed(_kept(np.asarray(total / a.dtype.type(count)), a, axis, keepdim), t)
     total = np.add.reduce(a, axis, keepdims=keepdim)
-    return finished(np.asarray(total / a.dtype.type(count)), t)
+    return packed(np.asarray(total / a.dtype.type(count)), t)
 
 
 def prod_all(self: Any, dtype: Any) -> Any:
@@ -128,9 +129,9 @@ def prod_dims(self: Any, dim: Any, keepdim: bool, dtype: Any) -> Any:
     axis = axes(a, dim)
     found = _fused_rows("prod", a, axis)
     if found is not None:
-        return finished(_kept(found, a, axis, keepdim), t)
+        return packed(_kept(found, a, axis, keepdim), t)
     with np.errstate(all="ignore"):
-        return finished(
+        return packed(
             np.asarray(np.multiply.reduce(a, axes(a, dim), keepdims=keepdim, dtype=a.dtype)), t
         )
 
@@ -194,7 +195,7 @@ def _extremum_dims(function: Any) -> Kernel:
         axis = axes(a, dim)
         if any(a.shape[d] == 0 for d in axis):
             raise TypeError("empty")
-        return finished(np.asarray(function.reduce(a, axis, keepdims=keepdim)), self._t)
+        return packed(np.asarray(function.reduce(a, axis, keepdims=keepdim)), self._t)
 
     return kernel
 
@@ -204,7 +205,7 @@ def _extremum_all(function: Any) -> Kernel:
         a = _comparable(self)
         if not a.size:
             raise TypeError("empty")
-        return finished(np.asarray(function.reduce(a, None)), self._t)
+        return packed(np.asarray(function.reduce(a, None)), self._t)
 
     return kernel
 
@@ -224,7 +225,7 @@ def _arg(function: Callable[..., Any]) -> Kernel:
             return wrap(np.zeros((), _int64), dtypes.int64)
         if a.shape[axis] == 0:
             raise TypeError("empty")
-        return wrap(np.asarray(function(a, axis, keepdims=keepdim), _int64), dtypes.int64)
+        return packed(np.asarray(function(a, axis, keepdims=keepdim), _int64), dtypes.int64)
 
     return kernel
 
@@ -255,7 +256,7 @@ def _selected(arg: Kernel, result: Any) -> Kernel:
         if not keepdim:
             values = values.squeeze(dim)
             indices = wrap(indices._a.squeeze(dim), dtypes.int64)
-        return result(wrap(values, self._t), indices)
+        return result(packed(values, self._t), indices)
 
     return kernel
 
@@ -284,7 +285,7 @@ def _truth(function: Any, everything: bool) -> Kernel:
             axis = axes(a, dim)
             r = np.asarray(function.reduce(a.astype(bool), axis, keepdims=keepdim))
         uint8 = dtypes.uint8
-        return wrap(r.astype(np.uint8), uint8) if t is uint8 else wrap(r, dtypes.bool_)
+        return packed(r, uint8 if t is uint8 else dtypes.bool_)
 
     return kernel
 
@@ -315,25 +316,25 @@ def _moments(self: Any, dim: Any, correction: Any, keepdim: bool) -> tuple[Any, 
 def var(self: Any, dim: Any, correction: Any, keepdim: bool) -> Any:
     with np.errstate(all="ignore"):
         r, _, _ = _moments(self, dim, correction, keepdim)
-    return finished(r, self._t.to_real())
+    return packed(r, self._t.to_real())
 
 
 def std(self: Any, dim: Any, correction: Any, keepdim: bool) -> Any:
     with np.errstate(all="ignore"):
         r, _, _ = _moments(self, dim, correction, keepdim)
-        return finished(np.sqrt(r), self._t.to_real())
+        return packed(np.sqrt(r), self._t.to_real())
 
 
 def var_mean(self: Any, dim: Any, correction: Any, keepdim: bool) -> Any:
     with np.errstate(all="ignore"):
         r, mean, _ = _moments(self, dim, correction, keepdim)
-    return finished(r, self._t.to_real()), finished(mean, self._t)
+    return packed(r, self._t.to_real()), packed(mean, self._t)
 
 
 def std_mean(self: Any, dim: Any, correction: Any, keepdim: bool) -> Any:
     with np.errstate(all="ignore"):
         r, mean, _ = _moments(self, dim, correction, keepdim)
-        return finished(np.sqrt(r), self._t.to_real()), finished(mean, self._t)
+        return packed(np.sqrt(r), self._t.to_real()), packed(mean, self._t)
 
 
 # -- norms and counts ---------------------------------------------------------------------------------
@@ -348,7 +349,7 @@ def vector_norm(self: Any, ord: Any, dim: Any, keepdim: bool, dtype: Any) -> Any
     if (ord < 0 or ord == math.inf) and any(a.shape[d] == 0 for d in axis):
         raise TypeError("empty")
     with np.errstate(all="ignore"):
-        return finished(np.asarray(_norm(a, float(ord), axis, keepdim)), t.to_real())
+        return packed(np.asarray(_norm(a, float(ord), axis, keepdim)), t.to_real())
 
 
 def _norm(a: Any, order: float, axis: tuple[int, ...], keepdim: bool) -> Any:
@@ -375,7 +376,7 @@ def _norm(a: Any, order: float, axis: tuple[int, ...], keepdim: bool) -> Any:
 
 def count_nonzero(self: Any, dim: Any) -> Any:
     a = operand(self, compute_type(self._t))
-    return wrap(np.asarray(np.count_nonzero(a, axis=axes(a, dim)), _int64), dtypes.int64)
+    return packed(np.asarray(np.count_nonzero(a, axis=axes(a, dim)), _int64), dtypes.int64)
 
 
 def trace(self: Any) -> Any:
@@ -383,7 +384,7 @@ def trace(self: Any) -> Any:
         raise TypeError("matrix")
     t = _sum_dtype(self, None)
     a = operand(self, compute_type(t))
-    return finished(np.asarray(np.trace(a), a.dtype), t)
+    return packed(np.asarray(np.trace(a), a.dtype), t)
 
 
 KERNELS: dict[str, Kernel] = {

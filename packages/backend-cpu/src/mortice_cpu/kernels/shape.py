@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from mortice.backend import result_type, wrap
+from mortice_cpu.kernels._elementwise import row_major
 
 Kernel = Callable[..., Any]
 
@@ -84,7 +85,9 @@ def flip(self: Any, dims: Any) -> Any:
     a = self._a
     if not a.ndim or not dims:
         return wrap(a.copy(order="K"), self._t)
-    return wrap(np.flip(a, dims).copy(order="C"), self._t)
+    out = np.empty_like(a)
+    out[...] = np.flip(a, dims)
+    return wrap(out, self._t)
 
 
 def roll(self: Any, shifts: Any, dims: Any) -> Any:
@@ -134,9 +137,9 @@ KERNELS: dict[str, Kernel] = {
     "repeat": repeat,
     "repeat_interleave.Tensor": repeat_interleave,
     "flip": flip,
-    "roll": roll,
-    "tril": tril,
-    "triu": triu,
+    "roll": row_major(roll),
+    "tril": row_major(tril),
+    "triu": row_major(triu),
     "tril_indices": tril_indices,
     "triu_indices": triu_indices,
 }

@@ -12,8 +12,8 @@ from mortice_cpu.kernels._elementwise import (
     FLOAT,
     Kernel,
     compute_type,
-    finished,
     operand,
+    packed,
     silence,
 )
 from mortice_cpu.kernels.reduction import axes, floating
@@ -59,7 +59,7 @@ def softmax(self: Any, dim: int, half_to_float: bool) -> Any:
             np.divide(r, np.add.reduce(r, axis, None, None, True), r)  # pyright: ignore[reportCallIssue, reportArgumentType]
         else:
             r = a.copy()
-    return finished(r, t)
+    return packed(r, t)
 
 
 def log_softmax(self: Any, dim: int, half_to_float: bool) -> Any:
@@ -74,7 +74,7 @@ def log_softmax(self: Any, dim: int, half_to_float: bool) -> Any:
             np.subtract(r, np.log(total), r)
         else:
             r = a.copy()
-    return finished(r, t)
+    return packed(r, t)
 
 
 def softmax_backward(grad: Any, output: Any, dim: int, input_dtype: Any) -> Any:
@@ -85,7 +85,7 @@ def softmax_backward(grad: Any, output: Any, dim: int, input_dtype: Any) -> Any:
         with np.errstate(all="ignore"):
             product = g * y
             r = product - y * product.sum(axis=dim if g.ndim else None, keepdims=True)
-    return finished(r, input_dtype)
+    return packed(r, input_dtype)
 
 
 def log_softmax_backward(grad: Any, output: Any, dim: int, input_dtype: Any) -> Any:
@@ -95,7 +95,7 @@ def log_softmax_backward(grad: Any, output: Any, dim: int, input_dtype: Any) -> 
         g, y = operand(grad, kind), operand(output, kind)
         with np.errstate(all="ignore"):
             r = g - np.exp(y) * g.sum(axis=dim if g.ndim else None, keepdims=True)
-    return finished(r, input_dtype)
+    return packed(r, input_dtype)
 
 
 def logsumexp(self: Any, dim: Any, keepdim: bool) -> Any:
@@ -103,7 +103,7 @@ def logsumexp(self: Any, dim: Any, keepdim: bool) -> Any:
     axis = axes(a, dim)
     with np.errstate(all="ignore"):
         if a.size == 0:
-            return finished(np.log(np.exp(a).sum(axis=axis, keepdims=keepdim)), t)
+            return packed(np.log(np.exp(a).sum(axis=axis, keepdims=keepdim)), t)
         top = a.real.max(axis=axis, keepdims=True)
         top = np.where(np.isfinite(top), top, 0)
         total = np.exp(a - top).sum(axis=axis, keepdims=True)
@@ -111,7 +111,7 @@ def logsumexp(self: Any, dim: Any, keepdim: bool) -> Any:
     r = np.asarray(r, a.dtype)
     if not keepdim and axis:
         r = r.squeeze(axis)
-    return finished(r, t)
+    return packed(r, t)
 
 
 KERNELS: dict[str, Kernel] = {

@@ -15,6 +15,7 @@ from mortice_cpu.kernels._elementwise import (
     binary,
     compute_type,
     finished,
+    in_order,
     operand,
     silence,
     unary,
@@ -59,7 +60,7 @@ _UNARY = ("entr", "erfcx", "i0e", "i1e", "ndtr", "ndtri", "log_ndtr")
 KERNELS: dict[str, Kernel] = {
     **{f"special_{name}": unary(_real(getattr(_special, name)), to_float=True) for name in _UNARY},
     "special_xlog1py": binary(_xlog1py, to_float=True),
-    "special_zeta": binary(_zeta, to_float=True),
+    "special_zeta": in_order(binary(_zeta, to_float=True)),
     "frexp.Tensor": frexp,
 }
 

@@ -17,6 +17,7 @@ from mortice_cpu.kernels._elementwise import (
     compute_type,
     finished,
     float_dtype,
+    in_order,
     operand,
     silence,
     unary,
@@ -60,7 +61,7 @@ def rsqrt(a: Any) -> Any:
 
 def sgn(a: Any) -> Any:
     if a.dtype.kind == "b":
-        return a.copy()
+        return a.copy("K")
     if a.dtype.kind != "c":
         return np.sign(a) if a.dtype.kind != "f" else _sign(a)
     size = np.abs(a)
@@ -110,7 +111,7 @@ def _on_floats(function: Any) -> Any:
     """Rounding of integers and bools is the identity."""
 
     def rounded(a: Any) -> Any:
-        return a.copy() if a.dtype.kind in "iub" else function(a)
+        return a.copy("K") if a.dtype.kind in "iub" else function(a)
 
     return rounded
 
@@ -124,7 +125,7 @@ def absolute(self: Any) -> Any:
     if t.kind == COMPLEX:
         return wrap(np.abs(a), t.to_real())
     if t is dtypes.bool_:
-        return wrap(a.copy(), t)
+        return wrap(a.copy("K"), t)
     if t.kind == FLOAT and t.itemsize < 4:
         return finished(np.abs(a.astype(np.float32)), t)
     return wrap(np.abs(a), t)
@@ -147,7 +148,7 @@ def neg(self: Any) -> Any:
 def round_decimals(self: Any, decimals: int) -> Any:
     t = self._t
     if t.kind < FLOAT:
-        return wrap(self._a.copy(), t)
+        return wrap(self._a.copy("K"), t)
     a = operand(self, compute_type(t))
     with np.errstate(all="ignore"):
         if decimals == 0:
@@ -192,7 +193,7 @@ def logit_backward(grad: Any, self: Any, eps: float | None) -> Any:
 def nan_to_num(self: Any, nan: float | None, posinf: float | None, neginf: float | None) -> Any:
     t = self._t
     if t.kind < FLOAT:
-        return wrap(self._a.copy(), t)
+        return wrap(self._a.copy("K"), t)
     a = operand(self, compute_type(t))
     if a.dtype.kind == "c":
         parts = np.ascontiguousarray(a).view(a.real.dtype)
@@ -212,7 +213,7 @@ def _limits(t: Any) -> Any:
 
 
 def _replaced(a: Any, info: Any, nan: Any, posinf: Any, neginf: Any) -> Any:
-    r = a.copy()
+    r = a.copy("K")
     odd = ~np.isfinite(a)
     if not odd.any():
         return r
@@ -235,7 +236,7 @@ def angle(self: Any) -> Any:
 
 
 def conj_physical(self: Any) -> Any:
-    return wrap(np.conjugate(self._a) if self._t.kind == COMPLEX else self._a.copy(), self._t)
+    return wrap(np.conjugate(self._a) if self._t.kind == COMPLEX else self._a.copy("K"), self._t)
 
 
 def _test(function: Callable[[Any], Any], otherwise: bool) -> Kernel:
@@ -244,7 +245,7 @@ def _test(function: Callable[[Any], Any], otherwise: bool) -> Kernel:
     def kernel(self: Any) -> Any:
         t = self._t
         if t.kind < FLOAT:
-            return wrap(np.full(self._a.shape, otherwise), dtypes.bool_)
+            return wrap(np.full_like(self._a, otherwise, bool), dtypes.bool_)
         a = self._a
         if t.itemsize < 4:
             a = a.astype(np.float32)
@@ -256,9 +257,7 @@ def _test(function: Callable[[Any], Any], otherwise: bool) -> Kernel:
 def signbit(self: Any) -> Any:
     t = self._t
     if t.kind < FLOAT:
-        return wrap(
-            self._a < 0 if t is not dtypes.bool_ else np.zeros(self._a.shape, bool), dtypes.bool_
-        )
+        return wrap(self._a < 0 if t is not dtypes.bool_ else np.zeros_like(self._a), dtypes.bool_)
     return wrap(np.signbit(operand(self, compute_type(t))), dtypes.bool_)
 
 
@@ -375,7 +374,7 @@ KERNELS: dict[str, Kernel] = {
     "abs_": absolute_inplace,
     "neg": neg,
     "round.decimals": round_decimals,
-    "polygamma": polygamma,
+    "polygamma": in_order(polygamma),
     "logit": logit,
     "logit_backward": logit_backward,
     "nan_to_num": nan_to_num,
@@ -390,8 +389,8 @@ KERNELS: dict[str, Kernel] = {
     "isreal": isreal,
     "logical_not": logical_not,
     "bitwise_not": bitwise_not,
-    "complex": complex_,
-    "polar": polar,
+    "complex": in_order(complex_),
+    "polar": in_order(polar),
 }
 
 silence(globals())

@@ -26,9 +26,6 @@ from mortice._types.dtypes import DType
 from mortice._types.shapes import Shape, storage_extent
 from mortice._types.symbolic import ShapeEnv, SymInt
 
-#: Real tensors of so few elements, made inside a mode, keep their values beside their fake.
-_CONSTANT_ELEMENTS = 1
-
 
 class FakeArray(DeviceArray):
     """The handle of a fake tensor: a DeviceArray without a buffer that knows its mode.
@@ -222,10 +219,9 @@ class FakeTensorMode:
         return found
 
     def constant(self, t: Any) -> Any:
-        """The fake of a real tensor just made inside the mode, whose value is known if it is one."""
+        """The fake of a real tensor just made of data inside the mode; its values stay known."""
         r = self._converted(t, {})
-        if t.numel() <= _CONSTANT_ELEMENTS:
-            r._a.constant = (t, 0)
+        r._a.constant = (t, r._version)
         return r
 
 

@@ -194,8 +194,7 @@ def _by_shape(op: Operator) -> Kernel:
 
     A result that the schema says is an argument written to is that argument.
     """
-    rule = op.shape_rule()
-    assert rule is not None
+    rule = rows.spec_rule(op)
     written = {op.schema.arguments[i].type.alias: i for i in op.schema.mutated}
     same = [written.get(r.type.alias) if r.type.alias else None for r in op.schema.returns]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from mortice._base.errors import DataDependentOutput
+from mortice._base.errors import DataDependentOutput, ShapeError
 from mortice._capture.fake import FakeTensorMode, constant_of
 from mortice._dispatch.state import THREAD
 from mortice._tensor import make
@@ -38,7 +38,7 @@ def copy_(self: Any, src: Any, non_blocking: bool) -> Any:
 
 def resize_(self: Any, size: Any, memory_format: Any) -> Any:
     size = tuple(size)
-    if self._a.shape != size:
+    if self._a.shape != size or memory_format is not None:
         self._a = self._a.restride(size, shapes.strides_for(size, memory_format), self._a.offset)
         storage = make.storage_of(self)
         needed = shapes.storage_extent(size, self._a.strides, self._a.offset) * self._t.itemsize
@@ -121,13 +121,18 @@ def unique_dim(self: Any, dim: int, is_sorted: bool, inverse: bool, counts: bool
     d = shapes.wrap_dim(dim, len(shape))
     n = _mode().new_size(0, shape[d] if type(shape[d]) is int else None)
     rest = (*shape[:d], n, *shape[d + 1 :])
-    return _unique(self, rest, n if counts else 0, (shape[d],) if inverse else (0,))
+    made = _unique(self, rest, n if counts else 0, (shape[d],) if inverse else (0,))
+    # The rows found lie one after the other, whatever their dimension.
+    order = (d, *(i for i in range(len(shape)) if i != d))
+    strides = shapes.strides_in_order(rest, order)
+    return (_mode().empty(rest, self._t, self.device, strides), *made[1:])
 
 
 def unique_consecutive(self: Any, inverse: bool, counts: bool, dim: Any) -> Any:
-    if dim is not None:
-        return unique_dim(self, dim, True, inverse, counts)
-    return unique2(self, True, inverse, counts)
+    if dim is None:
+        return unique2(self, True, inverse, counts)
+    values, *rest = unique_dim(self, dim, True, inverse, counts)
+    return (_like(self, values._a.shape), *rest)
 
 
 def repeat_interleave(repeats: Any, output_size: Any) -> Any:
@@ -147,6 +152,24 @@ def one_hot(self: Any, num_classes: int) -> Any:
     return _like(self, (*self._a.shape, classes), dtypes.int64)
 
 
+# -- shapes that values do not decide, though bodies look at values --------------------------------
+
+
+def matrix_exp(self: Any) -> Any:
+    shape = self._a.shape
+    if len(shape) < 2 or shape[-1] != shape[-2]:
+        raise ShapeError(
+            f"linalg.matrix_exp: the input must be (batches of) square matrices, not {list(shape)}"
+        )
+    return _like(self, shape)
+
+
+def histogram(self: Any, bins: Any, *rest: Any) -> Any:
+    """(counts, edges): ``bins`` is how many, or the edges themselves."""
+    edges = bins._a.shape[0] if hasattr(bins, "_k") else bins + 1
+    return _like(self, (edges - 1,)), _like(self, (edges,))
+
+
 RULES: dict[str, Callable[..., Any]] = {
     "detach": detach,
     "copy_": copy_,
@@ -162,4 +185,8 @@ RULES: dict[str, Callable[..., Any]] = {
     "repeat_interleave.Tensor": repeat_interleave,
     "bincount": bincount,
     "one_hot": one_hot,
+    "linalg_matrix_exp": matrix_exp,
+    "matrix_exp": matrix_exp,
+    "histogram.bin_ct": histogram,
+    "histogram.bins_tensor": histogram,
 }

@@ -230,7 +230,8 @@ def _to_int(value: Any) -> Any:
         return int(value)
     if hasattr(value, "_k"):
         if value.ndim == 0 and not value._t.differentiable and value._t.kind != dtypes.BOOL:
-            return int(value.item())
+            found = value.item()
+            return found if getattr(found, "_is_symbolic", False) else int(found)
         return _UNSET
     if isinstance(value, float) or not hasattr(type(value), "__index__"):
         return _UNSET

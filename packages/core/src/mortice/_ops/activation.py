@@ -8,7 +8,7 @@ from typing import Any
 from mortice._base.errors import DTypeError, ShapeError
 from mortice._ops.formulas import call, conj, zeros_like
 from mortice._ops.unary import backward_like, unary, unary_real
-from mortice._types.shapes import wrap_dim
+from mortice._types.shapes import dense_strides_like, strides_as, wrap_dim
 
 #: SELU's constants (Klambauer et al., 2017).
 SELU_ALPHA = 1.6732632423543772848170429916717
@@ -58,12 +58,12 @@ def glu(self: Any, dim: int) -> Any:
     if shape[d] % 2:
         raise ShapeError(f"Halving dimension must be even, but dimension {d} is size {shape[d]}")
     shape[d] //= 2
-    return tuple(shape), unary_floating(self)[1]
+    return tuple(shape), unary_floating(self)[1], strides_as(shape, self)
 
 
 def glu_backward(grad: Any, self: Any, dim: int) -> Any:
     glu(self, dim)
-    return tuple(self._a.shape), self._t
+    return tuple(self._a.shape), self._t, dense_strides_like(self._a.shape, self.stride())
 
 
 # -- composites ------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from mortice._base.errors import RangeError, ShapeError
+from mortice._dispatch.bind import is_int
 from mortice._dispatch.operator import get
 from mortice._ops.formulas import call
 from mortice._ops.windows import *  # noqa: F403  the bodies of windows
@@ -91,7 +92,7 @@ def to_like(grad: Any, dtype: Any, device: Any) -> Any:
 
 def int_tensor(values: Sequence[int], device: Any) -> Any:
     """A 1-d int64 tensor of Python integers on a device."""
-    made = make.wrap(np.array(values, np.int64), dtypes.int64)
+    made = make.lifted(make.wrap(np.array(values, np.int64), dtypes.int64))
     return made if device is None or device.type == "cpu" else made.to(device)
 
 
@@ -204,7 +205,11 @@ def _sequence_dtype(numbers: Sequence[Any], dtype: Any) -> Any:
     """int64 if all are integers, else the default floating dtype."""
     if dtype is not None:
         return dtype
-    return dtypes.int64 if all(isinstance(x, int) for x in numbers) else dtypes.default.dtype
+    return (
+        dtypes.int64
+        if all(is_int(x) or x.__class__ is bool for x in numbers)
+        else dtypes.default.dtype
+    )
 
 
 def arange_end(end: Any, *options: Any) -> Any:
@@ -218,21 +223,21 @@ def arange_start(start: Any, end: Any, *options: Any) -> Any:
 def arange(start: Any, end: Any, step: Any, dtype: Any, *rest: Any) -> Any:
     dtype = _sequence_dtype((start, end, step), dtype)
     if dtype is dtypes.int64:  # narrower integers count in float64, as PyTorch does
-        start, end, step = (x if isinstance(x, int) else int(x) for x in (start, end, step))
+        start, end, step = (x if is_int(x) else int(x) for x in (start, end, step))
     return (_count(start, end, step),), dtype
 
 
 def _count(start: Any, end: Any, step: Any) -> int:
     if step == 0:
         raise RangeError("arange(): step must be nonzero")
-    if not all(isinstance(x, int) or math.isfinite(x) for x in (start, end)):
+    if not all(is_int(x) or math.isfinite(x) for x in (start, end)):
         raise ShapeError(f"unsupported range: {start} -> {end}")
     if (step > 0 and end < start) or (step < 0 and end > start):
         raise ShapeError(
             "arange(): upper bound and lower bound inconsistent with step sign: from "
             f"{start} to {end} by {step}. Turn the sign of step, or swap the bounds."
         )
-    if isinstance(start, int) and isinstance(end, int) and isinstance(step, int):
+    if is_int(start) and is_int(end) and is_int(step):
         return -((start - end) // step) if step > 0 else -((end - start) // -step)
     return math.ceil((end - start) / step)
 

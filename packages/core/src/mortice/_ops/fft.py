@@ -8,7 +8,7 @@ from typing import Any
 from mortice._base.errors import DimensionError, DTypeError, InvalidValue, ShapeError
 from mortice._ops.formulas import call
 from mortice._types import dtypes
-from mortice._types.shapes import wrap_dim, wrap_dims
+from mortice._types.shapes import dense_strides_like, strides_as, wrap_dim, wrap_dims
 
 Ints = Sequence[int]
 
@@ -18,7 +18,7 @@ Ints = Sequence[int]
 def fft_c2c(self: Any, dim: Ints, normalization: int, forward: bool) -> Any:
     if not self._t.is_complex:
         raise DTypeError(f"_fft_c2c: expected a complex tensor, got {self._t!r}")
-    return tuple(self._a.shape), self._t
+    return tuple(self._a.shape), self._t, dense_strides_like(self._a.shape, self.stride())
 
 
 def fft_r2c(self: Any, dim: Ints, normalization: int, onesided: bool) -> Any:
@@ -27,7 +27,7 @@ def fft_r2c(self: Any, dim: Ints, normalization: int, onesided: bool) -> Any:
     shape = list(self._a.shape)
     if onesided:
         shape[dim[-1]] = shape[dim[-1]] // 2 + 1
-    return tuple(shape), self._t.to_complex()
+    return tuple(shape), self._t.to_complex(), strides_as(shape, self)
 
 
 def fft_c2r(self: Any, dim: Ints, normalization: int, last_dim_size: int) -> Any:
@@ -35,7 +35,7 @@ def fft_c2r(self: Any, dim: Ints, normalization: int, last_dim_size: int) -> Any
         raise DTypeError(f"_fft_c2r: expected a complex tensor, got {self._t!r}")
     shape = list(self._a.shape)
     shape[dim[-1]] = last_dim_size
-    return tuple(shape), self._t.to_real()
+    return tuple(shape), self._t.to_real(), strides_as(shape, self)
 
 
 # -- public forms ----------------------------------------------------------------------------------

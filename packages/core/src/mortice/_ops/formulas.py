@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mortice._base.errors import AutogradError
+from mortice._dispatch import keys as K
 from mortice._dispatch.operator import get
 
 
@@ -24,6 +25,14 @@ def zeros_like(x: Any) -> Any:
 
 def zeros(shape: Sequence[int], dtype: Any, device: Any) -> Any:
     return call("full", tuple(shape), 0, dtype, None, device, None)
+
+
+def has_values(x: Any) -> bool:
+    """Whether a tensor has elements to look at, as tensors on device meta and fake ones have not.
+
+    Checks of values are left to tensors that have some.
+    """
+    return not x._k & (K.FAKE | K.META)
 
 
 def conj(x: Any) -> Any:
@@ -93,13 +102,25 @@ def as_strided_grad(
 
 def strided_positions(size: Any, stride: Any, offset: int, device: Any) -> Any:
     """Flat int64 positions of a strided view's elements, in row-major order."""
+    if any(type(n) is not int for n in (*size, *stride, offset)):
+        return _symbolic_positions(size, stride, offset, device)
     import numpy as np
 
-    from mortice._tensor.make import wrap
+    from mortice._tensor.make import lifted, wrap
     from mortice._types import dtypes
 
     positions = np.full((), offset, np.int64)
     for n, s in zip(size, stride):
         positions = positions[..., None] + np.arange(n, dtype=np.int64) * s
-    result = wrap(np.ascontiguousarray(positions.reshape(-1)), dtypes.int64)
+    result = lifted(wrap(np.ascontiguousarray(positions.reshape(-1)), dtypes.int64))
     return result if device.type == "cpu" else result.to(device)
+
+
+def _symbolic_positions(size: Any, stride: Any, offset: Any, device: Any) -> Any:
+    from mortice._types import dtypes
+
+    positions = call("full", (), offset, dtypes.int64, None, device, None)
+    for n, step in zip(size, stride):
+        along = call("arange", n, dtypes.int64, None, device, None) * step
+        positions = positions.unsqueeze(-1) + along
+    return positions.reshape(-1)

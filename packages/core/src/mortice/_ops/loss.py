@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from mortice._base.errors import DTypeError, InvalidValue, ShapeError
-from mortice._ops.formulas import call
+from mortice._ops.formulas import call, has_values
 from mortice._types import dtypes
 from mortice._types.shapes import broadcast, numel
 
@@ -184,7 +184,7 @@ def binary_cross_entropy(self: Any, target: Any, weight: Any, reduction: int) ->
             f"Using a target size ({target.shape}) that is different to the input size "
             f"({self.shape}) is not supported. Please ensure they have the same size."
         )
-    if self.device.type == "cpu" and bool(((self < 0) | (self > 1)).any()):
+    if self.device.type == "cpu" and has_values(self) and bool(((self < 0) | (self > 1)).any()):
         raise ShapeError(
             "all elements of input should be between 0 and 1; apply a sigmoid, or use "
             "binary_cross_entropy_with_logits"

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mortice._base.errors import DTypeError, InvalidState, InvalidValue, ShapeError
-from mortice._ops.formulas import call, conj
+from mortice._ops.formulas import call, conj, has_values
 from mortice._types import dtypes
 from mortice._types.shapes import broadcast, numel
 
@@ -171,7 +171,7 @@ def det_grad(grad: Any, A: Any, result: Any) -> Any:
     if n == 0:
         return A * 0
     factor = (grad * conj(result)).unsqueeze(-1).unsqueeze(-1)
-    if bool((result == 0).any()):
+    if has_values(result) and bool((result == 0).any()):
         return _singular_det_grad(grad, A)
     return factor * ct(inv(A))
 

@@ -13,7 +13,7 @@ from typing import Any
 from mortice._base.errors import InvalidValue, ShapeError
 from mortice._dispatch.state import THREAD
 from mortice._ops.formulas import call
-from mortice._types.shapes import numel
+from mortice._types.shapes import dense_strides_like, elementwise_strides, numel
 
 
 def _sum(x: Any, dims: Sequence[int], keepdim: bool = False) -> Any:
@@ -197,7 +197,8 @@ def _batch_specs(input: Any, parameters: Sequence[Any], training: bool) -> Any:
         )
     c = shape[1] if training else 0
     stats = next((p._t for p in parameters if p is not None), input._t)
-    return [(shape, input._t), ((c,), stats), ((c,), stats)]
+    strides = dense_strides_like(shape, input.stride())
+    return [(shape, input._t, strides), ((c,), stats), ((c,), stats)]
 
 
 def batch_norm_legit(
@@ -236,7 +237,11 @@ def native_batch_norm_backward(
 ) -> Any:  # fmt: skip
     c = input._a.shape[1]
     stats = input._t if weight is None else weight._t
-    specs: list[Any] = [(tuple(input._a.shape), input._t), ((c,), stats), ((c,), stats)]
+    shape = tuple(input._a.shape)
+    order = (shape, grad_out.stride()), (shape, input.stride())
+    specs: list[Any] = [
+        (shape, input._t, elementwise_strides(shape, order)), ((c,), stats), ((c,), stats),
+    ]  # fmt: skip
     return [s if m else None for s, m in zip(specs, output_mask)]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mortice._base.errors import DTypeError, ShapeError
-from mortice._ops.formulas import call, conj, zeros
+from mortice._ops.formulas import call, conj, has_values, zeros
 from mortice._ops.pointwise import shape_of, tensor_like
 from mortice._ops.reduction import at_indices, median_all, selected_by, spread_evenly
 from mortice._types import dtypes
@@ -260,7 +260,9 @@ def _checked_quantiles(self: Any, q: Any, interpolation: str) -> Any:
         raise ShapeError("quantile() q must be a scalar or 1D tensor")
     if q._t is not self._t:
         raise DTypeError("quantile() q tensor must be same dtype as the input tensor")
-    if q.device.type == "cpu" and not bool(((q >= 0).logical_and(q <= 1)).all()):
+    if q.device.type != "cpu" or not has_values(q):
+        return q
+    if not bool(((q >= 0).logical_and(q <= 1)).all()):
         raise ShapeError("quantile() q values must be in the range [0, 1]")
     return q
 

@@ -7,11 +7,11 @@ from typing import Any
 from mortice._base.errors import DTypeError, NoKernel, ShapeError
 from mortice._dispatch.operator import get
 from mortice._ops.factory import check_size, on_host, strides_like
-from mortice._ops.formulas import call
+from mortice._ops.formulas import call, has_values
 from mortice._tensor import generator as generators
 from mortice._types import dtypes
 from mortice._types.device import CPU, Device, current_default
-from mortice._types.shapes import broadcast
+from mortice._types.shapes import broadcast, dense_strides_like
 
 # -- shape rules -----------------------------------------------------------------------------------
 
@@ -69,7 +69,7 @@ def bernoulli(self: Any, generator: Any) -> Any:
         raise NoKernel(
             f"bernoulli(): not implemented for {self._t!r}; probabilities are floating-point."
         )
-    return same(self)
+    return *same(self), dense_strides_like(self._a.shape, self.stride())
 
 
 def normal_mean(mean: Any, std: float, generator: Any) -> Any:
@@ -287,7 +287,7 @@ def normal_both_by_fill(mean: Any, std: Any, generator: Any) -> Any:
 def _check_std_tensor(std: Any) -> None:
     if std._t.is_complex:
         raise ShapeError("normal expects standard deviation to be non-complex")
-    if not std.is_meta and std.numel() and not bool((std >= 0).all().item()):
+    if has_values(std) and std.numel() and not bool((std >= 0).all().item()):
         raise ShapeError("normal expects all elements of std >= 0.0")
 
 

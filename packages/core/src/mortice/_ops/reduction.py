@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mortice._base.errors import DimensionError, DTypeError, ShapeError
-from mortice._ops.formulas import call, conj, zeros
+from mortice._ops.formulas import call, conj, has_values, zeros
 from mortice._types import dtypes
 from mortice._types.shapes import wrap_dim, wrap_dims
 
@@ -358,7 +358,7 @@ def _check_weights(self: Any, weights: Any, name: str, floating: bool) -> None:
             f"cov(): expected {name} to have the same numel as there are observations in the input "
             f"but got {weights.numel()} != {observations}"
         )
-    if weights.device.type != "meta" and weights.numel() and bool((weights < 0).any()):
+    if has_values(weights) and weights.numel() and bool((weights < 0).any()):
         raise ShapeError(f"cov(): {name} cannot be negative")
 
 

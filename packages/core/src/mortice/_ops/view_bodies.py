@@ -189,7 +189,7 @@ def narrow(self: Any, dim: int, start: int, length: int) -> Any:
 def narrow_tensor(self: Any, dim: int, start: Any, length: int) -> Any:
     if start.ndim or start._t.differentiable or start._t.name == "bool":
         raise ShapeError("start must be an 0-dim integral Tensor.")
-    return call("narrow", self, dim, int(start.item()), length)
+    return call("narrow", self, dim, start.item(), length)
 
 
 def narrow_copy(self: Any, dim: int, start: int, length: int) -> Any:
@@ -234,7 +234,12 @@ def tensor_split_sections(self: Any, sections: int, dim: int) -> Any:
     if sections <= 0:
         raise ShapeError(f"number of sections must be larger than 0, got {sections}")
     least, more = divmod(shape[d], sections)
-    return call("split_with_sizes", self, tuple(least + (i < more) for i in range(sections)), d)
+    return call(
+        "split_with_sizes",
+        self,
+        tuple(least + 1 if i < more else least for i in range(sections)),
+        d,
+    )
 
 
 def tensor_split_indices(self: Any, indices: Sequence[int], dim: int) -> Any:

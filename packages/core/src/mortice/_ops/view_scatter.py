@@ -23,25 +23,31 @@ def _fits(view: Sequence[int], src: Any, name: str) -> None:
         )
 
 
+def _cloned(self: Any) -> Any:
+    return _shape(self), self._t, shapes.dense_strides_like(self._a.shape, self.stride())
+
+
 def select_scatter(self: Any, src: Any, dim: int, index: int) -> Any:
     _fits(views.select(self, dim, index)[0], src, "slice")
-    return _shape(self), self._t
+    return _cloned(self)
 
 
 def slice_scatter(self: Any, src: Any, dim: int, start: Any, end: Any, step: int) -> Any:
     sizes = views.slice_(self, dim, start, end, step)[0]
     shapes.expand_strides(_shape(src), src.stride(), sizes)
-    return _shape(self), self._t
+    return _cloned(self)
 
 
 def diagonal_scatter(self: Any, src: Any, offset: int, dim1: int, dim2: int) -> Any:
     _fits(views.diagonal(self, offset, dim1, dim2)[0], src, "slice")
-    return _shape(self), self._t
+    return _cloned(self)
 
 
 def as_strided_scatter(self: Any, src: Any, size: Any, stride: Any, offset: Any) -> Any:
     _fits(tuple(size), src, "slice")
-    return _shape(self), self._t
+    if shapes.has_overlap(self._a.shape, self.stride()):
+        return _shape(self), self._t
+    return _shape(self), self._t, self.stride()
 
 
 def _with(self: Any, src: Any, name: str, *args: Any) -> Any:

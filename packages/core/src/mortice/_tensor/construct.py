@@ -54,8 +54,7 @@ def tensor(
 
 
 def _place(t: Tensor, device: Any) -> Tensor:
-    if THREAD.fake_modes:
-        t = THREAD.fake_modes[-1].constant(t)
+    t = make.lifted(t)
     target = current_default() if device is None else Device(device)
     return t if target is CPU else t.to(target)
 

@@ -429,6 +429,8 @@ def local_scalar_dense(self: Any) -> Any:
 def resize_(self: Any, size: Any, memory_format: Any) -> Any:
     """Change the sizes in place; the storage grows if it is too small, keeping its bytes."""
     _check_size(size)
+    if self._a.shape == tuple(size) and memory_format is None:
+        return self
     strides = strides_for(size, memory_format)
     s = storage_of(self)
     offset = self.storage_offset()

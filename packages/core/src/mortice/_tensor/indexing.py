@@ -15,8 +15,8 @@ from mortice._base.errors import ArgumentError, DimensionError, InvalidValue, Sh
 from mortice._dispatch import keys as K
 from mortice._dispatch.call import Packet, failed, overridden
 from mortice._dispatch.operator import get, table
-from mortice._dispatch.state import GLOBAL
-from mortice._tensor.make import storage_of, view_of
+from mortice._dispatch.state import GLOBAL, THREAD
+from mortice._tensor.make import lifted, storage_of, view_of
 from mortice._types import dtypes
 
 _select = table("select.int")
@@ -226,6 +226,9 @@ def _is_overridden(*values: Any) -> bool:
 
 def _through_views(self: Any, index: Any, reading: bool) -> tuple[Any, Any]:
     """The view that the plain parts of an index make, and the tensors that are left (or None)."""
+    if self._k & K.FAKE and not THREAD.fake_modes:
+        with self._a.mode:  # lists become index tensors, fake like the tensor
+            return _through_views(self, index, reading)
     items = _as_tuple(index)
     ndim = len(self._a.shape)
     items = tuple(_prepared(item) for item in items)
@@ -244,7 +247,7 @@ def _through_views(self: Any, index: Any, reading: bool) -> tuple[Any, Any]:
             result = get("unsqueeze")(result, dim)
             tensors.append(None)
             dim += 1
-        elif kind is int:
+        elif kind is int or getattr(item, "_is_symbolic_int", False):
             result = _select_at(result, dim, item, place)
             place += 1
         elif kind is slice:
@@ -357,8 +360,8 @@ def _from_sequence(item: Any) -> Any:
     from mortice._tensor.construct import wrap_data
 
     if not len(item):
-        return wrap_data(np.empty(0, np.int64), None, copy=False)
-    made = wrap_data(list(item), None, copy=True)
+        return lifted(wrap_data(np.empty(0, np.int64), None, copy=False))
+    made = lifted(wrap_data(list(item), None, copy=True))
     if made._t.name not in _INDEX_DTYPES:
         raise DimensionError(
             "tensors used as indices must be long, int, byte or bool tensors, but the list holds "

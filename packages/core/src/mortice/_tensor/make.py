@@ -13,6 +13,7 @@ import numpy as np
 
 from mortice._base.errors import DTypeError
 from mortice._dispatch import keys as K
+from mortice._dispatch.state import THREAD
 from mortice._tensor.array import DeviceArray, PendingArray
 from mortice._tensor.storage import Storage, device_storage, host_storage
 from mortice._tensor.tensor import Tensor
@@ -37,6 +38,12 @@ def wrap(array: Any, dtype: DType) -> Tensor:
     r._s = None
     r._b = None
     return r
+
+
+def lifted(t: Tensor) -> Tensor:
+    """A tensor just made of Python's or numpy's data; its fake inside a FakeTensorMode."""
+    modes = THREAD.fake_modes
+    return modes[-1].constant(t) if modes else t
 
 
 def wrap_array(array: np.ndarray[Any, Any]) -> Tensor:

@@ -16,7 +16,7 @@ from mortice._dispatch import keys as K
 from mortice._dispatch.operator import Kernel, Operator, get, is_composite, mark_composite
 from mortice._tensor.make import meta, restride, storage_of, view_of
 from mortice._types.promotion import can_cast
-from mortice._types.shapes import has_overlap
+from mortice._types.shapes import elementwise_strides, has_overlap
 
 _ndarray = np.ndarray
 
@@ -59,8 +59,7 @@ def view_kernel(op: Operator, device: str) -> Kernel:
 
 def meta_kernel(op: Operator) -> Kernel:
     """Run only the shape rule: (sizes, dtype[, strides]), or a list of those."""
-    rule = op.shape_rule()
-    assert rule is not None
+    rule = spec_rule(op)
 
     def on_meta(*args: Any) -> Any:
         return _as_meta(rule(*args))
@@ -76,6 +75,23 @@ def meta_kernel(op: Operator) -> Kernel:
         return cls(*on_meta(*args))
 
     return on_meta_named
+
+
+def spec_rule(op: Operator) -> Kernel:
+    """The shape rule, with the strides of elementwise results where it leaves them away."""
+    rule = op.shape_rule()
+    assert rule is not None
+    if "pointwise" not in op.row.tags:
+        return rule
+
+    def with_strides(*args: Any) -> Any:
+        found = rule(*args)
+        if type(found) is not tuple or len(found) != 2:
+            return found
+        operands = [(x._a.shape, x.stride()) for x in args if hasattr(x, "_k")]
+        return (*found, elementwise_strides(found[0], operands))
+
+    return with_strides
 
 
 def _as_meta(found: Any) -> Any:

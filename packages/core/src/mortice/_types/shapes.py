@@ -131,15 +131,75 @@ def strides_for(shape: Sequence[int], memory_format: MemoryFormat | None) -> Sha
 
 
 def dense_strides_like(shape: Sequence[int], strides: Sequence[int]) -> Shape:
-    """Strides of ``preserve_format``: the same strides if dense, else row-major.
+    """Strides of ``preserve_format``: the same strides if dense, else dense in the same order.
 
-    Dense means that the elements fill one gap-free block without overlap; then the order of the
-    dimensions is kept. Otherwise dimensions are ordered by stride as PyTorch's
-    ``infer_dense_strides`` does for elementwise outputs.
+    Dense means that the elements fill one gap-free block without overlap.
     """
     if is_dense(shape, strides):
         return tuple(strides)
-    return contiguous_strides(shape)
+    return elementwise_strides(shape, ((shape, strides),))
+
+
+def elementwise_strides(
+    shape: Sequence[int], operands: Iterable[tuple[Sequence[int], Sequence[int]]]
+) -> Shape:
+    """Strides of an elementwise result: dense, in the order in which the operands lie in memory.
+
+    ``operands`` are (sizes, strides).
+    """
+    return strides_in_order(shape, memory_order(shape, operands))
+
+
+def strides_as(shape: Sequence[int], like: Any) -> Shape:
+    """Dense strides for ``shape``, in the order in which the tensor ``like`` lies in memory."""
+    have = like._a.shape
+    return strides_in_order(shape, memory_order(have, ((have, like.stride()),)))
+
+
+def memory_order(
+    shape: Sequence[int], operands: Iterable[tuple[Sequence[int], Sequence[int]]]
+) -> Sequence[int]:
+    """The dimensions from the outermost in memory inwards, as the operands (sizes, strides) lie.
+
+    The order is numpy's: row-major, unless some operand says otherwise and none disagrees;
+    dimensions where a stride is 0 have no say.
+    """
+    operands = tuple(operands)
+    if all(is_contiguous(*operand) for operand in operands):
+        return range(len(shape))
+    aligned = [_aligned(shape, *operand) for operand in operands]
+    order: list[int] = []  # from the innermost dimension outwards
+    for dim in reversed(range(len(shape))):
+        place = len(order)
+        for i in reversed(range(len(order))):
+            swap = _lies_inside(aligned, dim, order[i])
+            if swap is None:
+                continue
+            if not swap:
+                break
+            place = i
+        order.insert(place, dim)
+    return order[::-1]
+
+
+def _aligned(shape: Sequence[int], size: Sequence[int], strides: Sequence[int]) -> list[int]:
+    """Strides for the dimensions of ``shape``; 0 where an operand is repeated."""
+    gap = len(shape) - len(size)
+    return [0] * gap + [0 if sure(n == 1) else s for n, s in zip(size, strides)]
+
+
+def _lies_inside(operands: list[list[int]], dim: int, other: int) -> bool | None:
+    """Whether ``dim`` shall lie inside ``other``, or None if no operand has a say."""
+    answer: bool | None = None
+    for strides in operands:
+        mine, theirs = strides[dim], strides[other]
+        if sure(mine == 0) or sure(theirs == 0):
+            continue
+        if not sure(theirs > mine):
+            answer = False
+        elif answer is None:
+            answer = True
+    return answer
 
 
 def is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
