@@ -10,7 +10,7 @@ import numpy as np
 from mortice._base.errors import ArgumentError, InvalidValue, ShapeError
 from mortice._dispatch import keys as K
 from mortice._dispatch.operator import get
-from mortice._dispatch.state import GLOBAL, THREAD
+from mortice._dispatch.state import GLOBAL
 from mortice._tensor import make
 from mortice._tensor.make import wrap, wrap_array
 from mortice._tensor.rows import host_copy
