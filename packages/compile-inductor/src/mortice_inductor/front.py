@@ -15,6 +15,7 @@ from .codegen import driver as dr
 from .lowering import LOWERINGS
 from .lowering.graph import specs_of
 from .pipeline import Settings, build
+from .runtime.native import runner
 from .runtime.program import Program
 
 
@@ -46,13 +47,12 @@ def compile_fx_inner(gm: Any, example_inputs: Sequence[Any]) -> Callable[..., tu
     plan, driver, kernels = build(gm, specs, settings)
     text = driver.text()
     library = load(dr.source(kernels, text), lambda target: dr.module_text(kernels, text, target))
-    functions = {
-        step[1]: library.function(step[1], ctypes.c_void_p)
-        for step in plan.steps
-        if step[0] == "native"
-    }
+    names = [step[1] for step in plan.steps if step[0] == "native"]
+    functions = {name: library.function(name, ctypes.c_void_p) for name in names}
     addresses = {name: _address(name) for name in plan.blas}
-    return Program(plan, functions, addresses, ())
+    program = Program(plan, functions, addresses, ())
+    program.fast = runner(program, {name: library.address(name) for name in names}) or program
+    return program
 
 
 def _address(name: str) -> int:

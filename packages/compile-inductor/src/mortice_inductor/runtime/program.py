@@ -49,26 +49,30 @@ class Program:
     """Callable with the graph's inputs; gives the tuple of its outputs.
 
     Inputs must have the sizes, strides and dtypes of the plan: ``fits`` says whether they do.
-    Calls may overlap: each has a table of its own.
+    Calls may overlap: each has a table of its own. ``fast`` is the same as one native function
+    where there is one, else the program itself.
     """
+
+    fast: Callable[..., tuple[Any, ...]]
 
     def __init__(
         self, plan: Plan, functions: dict[str, Callable[[int], None]], blas: dict[str, int],
         constants: tuple[Any, ...], watch: Callable[..., None] | None = None,
     ) -> None:  # fmt: skip
+        self.fast = self
         self.plan = plan
         self.constants = constants
         self._fixed = [(slot, blas[name]) for name, slot in plan.blas.items()]
         self._free: list[State] = []
-        self._watch = watch
-        self._dtypes = {n: mortice_dtype(row[5]) for n, row in self._by_number().items()}
+        self.watched = watch
+        self.dtypes = {n: mortice_dtype(row[5]) for n, row in self._by_number().items()}
         self._inputs = [
             (slot, source, tuple(s * self._itemsize(n) for s in strides), shape)
             for n, slot, kind, shape, strides, _, source in plan.slots
             if kind == "input"
         ]
         self._made = [
-            (n, slot, shape, _layout(shape, strides), self._dtypes[n].numpy, self._dtypes[n])
+            (n, slot, shape, _layout(shape, strides), self.dtypes[n].numpy, self.dtypes[n])
             for n, slot, kind, shape, strides, *_ in plan.slots
             if kind in ("output", "boundary")
         ]
@@ -93,7 +97,22 @@ class Program:
         return {row[0]: row for row in self.plan.slots}
 
     def _itemsize(self, number: int) -> int:
-        return self._dtypes[number].itemsize
+        return self.dtypes[number].itemsize
+
+    def new_state(self) -> State:
+        """A table for one call at a time."""
+        return State(self.plan, self._fixed)
+
+    @property
+    def made(self) -> list[tuple[int, int, tuple[int, ...], tuple[int, ...] | None, Any]]:
+        """(number, word, sizes, strides in bytes or None for row-major, numpy's dtype) of the
+        arrays that a call allocates.
+        """
+        rows = self._by_number()
+        return [
+            (n, slot, shape, order and tuple(s * kind.itemsize for s in rows[n][4]), kind)
+            for n, slot, shape, order, kind, _ in self._made
+        ]
 
     def fits(self, inputs: tuple[Any, ...]) -> bool:
         """True if the inputs are as the plan was made for."""
@@ -110,7 +129,7 @@ class Program:
         try:
             state = self._free.pop()
         except IndexError:
-            state = State(self.plan, self._fixed)
+            state = self.new_state()
         words = state.words
         given = (*inputs, *self.constants) if self.constants else inputs
         for slot, source, _, _ in self._inputs:
@@ -146,7 +165,7 @@ class Program:
             elif kind == "input":
                 out.append(inputs[x])
             elif x in seen:  # two results that are equal are still two tensors
-                out.append(wrap(array(memory[x]).copy(), self._dtypes[x]))
+                out.append(wrap(array(memory[x]).copy(), self.dtypes[x]))
             else:
                 seen.add(x)
                 out.append(memory[x])
@@ -193,7 +212,7 @@ class Program:
                 if number < 0:
                     continue
                 row = rows[number]
-                memory[number] = t = _as_planned(t, row[3], row[4], self._dtypes[number])
+                memory[number] = t = _as_planned(t, row[3], row[4], self.dtypes[number])
                 state.words[row[1]] = address(array(t))
 
         return run

@@ -1,0 +1,150 @@
+"""Compiled graphs as one native function."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import threading
+import weakref
+from typing import Any
+
+import pytest
+from inductor_graphs import assert_same, graph
+
+import mortice
+from mortice_inductor import compile_fx
+from mortice_inductor.runtime.program import Program
+
+
+def _compiled(body: Any, *inputs: Any) -> Any:
+    program = compile_fx(graph(body, len(inputs)), list(inputs))
+    assert isinstance(program, Program)
+    assert program.fast is not program, "it stayed Python's"
+    return program
+
+
+def _chain(call: Any, x: Any, y: Any) -> Any:
+    a = call("add.Tensor", call("mul.Tensor", x, y), x)
+    return call("tanh", a), call("sum.dim_IntList", a, [1])
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (1, 1), (0, 4), (300, 200)])
+@pytest.mark.parametrize("dtype", [mortice.float32, mortice.float64, mortice.int32])
+def test_gives_what_the_program_gives(shape: tuple[int, ...], dtype: Any) -> None:
+    def body(call: Any, x: Any, y: Any) -> Any:
+        return call("add.Tensor", call("mul.Tensor", x, y), x), call("neg", y)
+
+    x, y = ((mortice.randn(*shape) * 9).to(dtype) for _ in range(2))
+    program = _compiled(body, x, y)
+    for found, expected in zip(program.fast(x, y), program(x, y), strict=True):
+        assert_same(found, expected)
+        assert found.stride() == expected.stride()
+        assert found._k == expected._k
+        assert not found.requires_grad
+        assert found.is_leaf
+        found += 1  # its memory is its own
+        assert found._version == 1
+
+
+def test_several_outputs_inputs_returned_and_numbers() -> None:
+    def body(call: Any, x: Any, y: Any) -> Any:
+        return (*_chain(call, x, y), x, 3)
+
+    x, y = mortice.randn(4, 5), mortice.randn(4, 5)
+    program = _compiled(body, x, y)
+    found, expected = program.fast(x, y), program(x, y)
+    assert found[2] is x
+    assert found[3] == 3
+    for a, b in zip(found[:2], expected[:2], strict=True):
+        assert_same(a, b)
+
+
+def test_numbers_are_read_at_each_call() -> None:
+    x = mortice.randn(6)
+    program = _compiled(lambda call, t, s: call("mul.Tensor", t, s), x, 2.0)
+    for scale in (2.0, -0.5, float("inf")):
+        assert_same(program.fast(x, scale)[0], x * scale)
+    assert_same(program.fast(x, 3)[0], x * 3)  # an int: the program takes it
+
+
+def test_writes_back_to_an_input() -> None:
+    def body(call: Any, x: Any, y: Any) -> Any:
+        return call("copy_", x, call("add.Tensor", x, y)), call("exp", y)
+
+    x, y = mortice.ones(5), mortice.ones(5)
+    program = _compiled(body, x, y)
+    program.fast(x, y)
+    assert mortice.equal(x, mortice.full((5,), 2.0))
+
+
+def test_parameters_and_views_are_tensors_too() -> None:
+    x, y = mortice.nn.Parameter(mortice.randn(4, 5)), mortice.randn(9, 5)[2:6]
+    program = _compiled(_chain, x.detach(), y)
+    with mortice.no_grad():
+        for found, expected in zip(program.fast(x, y), program(x, y), strict=True):
+            assert_same(found, expected)
+
+
+@pytest.mark.parametrize("wrong", [(), (1,), (None, None), ("a", "b")])
+def test_what_is_no_tensor_gets_the_programs_error(wrong: tuple[Any, ...]) -> None:
+    x, y = mortice.randn(4, 5), mortice.randn(4, 5)
+    program = _compiled(_chain, x, y)
+    with pytest.raises(Exception) as native:
+        program.fast(*wrong)
+    with pytest.raises(type(native.value)):
+        program(*wrong)
+
+
+def test_outputs_are_freed_and_the_program_too() -> None:
+    x, y = mortice.randn(4, 5), mortice.randn(4, 5)
+    program = _compiled(_chain, x, y)
+    results = program.fast(x, y)
+    gone = weakref.ref(results[0])
+    arrays = weakref.ref(results[0]._a)
+    del results
+    assert gone() is None
+    assert arrays() is None
+    whole = weakref.ref(program)
+    fast = program.fast
+    del program
+    gc.collect()
+    fast(x, y)
+    del fast
+    gc.collect()
+    assert whole() is None
+
+
+def test_calls_from_several_threads_overlap() -> None:
+    x = mortice.randn(400, 500)
+    program = _compiled(_chain, x, x)
+    expected = program(x, x)
+    inputs = [x * k for k in range(4)]
+    wrong: list[int] = []
+
+    def run(k: int) -> None:
+        wanted = program(inputs[k], inputs[k])
+        for _ in range(20):
+            found = program.fast(inputs[k], inputs[k])
+            if not all(mortice.equal(a, b) for a, b in zip(found, wanted, strict=True)):
+                wrong.append(k)
+
+    threads = [threading.Thread(target=run, args=(k,)) for k in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not wrong
+    assert len(expected) == 2
+
+
+def test_no_python_runs_in_a_call() -> None:
+    x, y = mortice.randn(4, 5), mortice.randn(4, 5)
+    program = _compiled(_chain, x, y)
+    events: list[str] = []
+    fast = program.fast
+    sys.setprofile(lambda frame, event, arg: events.append(event))
+    try:
+        fast(x, y)
+    finally:
+        sys.setprofile(None)
+    assert events == ["c_call", "c_return", "c_call"]  # fast itself; setprofile
