@@ -132,7 +132,7 @@ class _Writer:
         """A Tensor or an instance of a subclass, over a numpy array."""
         code = self.code
         kind = code.field(argument, c.OB_TYPE)
-        plain, sub, on = (code.fresh(s) for s in ("plain", "sub", "tensor"))
+        plain, sub = code.fresh("plain"), code.fresh("sub")
         wanted = code.object(self.core.tensor)
         same = code.value(f"icmp eq ptr {kind}, {wanted}")
         code.do(f"br i1 {same}, label %{plain}, label %{sub}")
@@ -146,7 +146,6 @@ class _Writer:
         there = code.value(f"icmp ne ptr {handle}, null")
         code.unless(there, "miss")
         code.same(code.field(handle, c.OB_TYPE), code.object(np.ndarray), "miss")
-        del on
 
     def inputs(self, words: str) -> None:
         """The addresses of the inputs' memory."""
@@ -206,16 +205,17 @@ class _Writer:
         code = self.code
         if not addresses:
             return
+        if elements <= RELEASE:
+            for address in addresses:
+                code.call_address(address, "void", "ptr", [words])
+            return
         busy = code.constant(ctypes.addressof(self.table.busy))
-        released = elements > RELEASE
-        if released:
-            code.put(busy, 0, "1", "i64")
-            thread = code.call("PyEval_SaveThread")
+        code.put(busy, 0, "1", "i64")
+        thread = code.call("PyEval_SaveThread")
         for address in addresses:
             code.call_address(address, "void", "ptr", [words])
-        if released:
-            code.call("PyEval_RestoreThread", thread)
-            code.put(busy, 0, "0", "i64")
+        code.call("PyEval_RestoreThread", thread)
+        code.put(busy, 0, "0", "i64")
 
     def finish(self, made: list[Made]) -> None:
         """The outputs as tensors in a tuple; and where unusual calls go."""

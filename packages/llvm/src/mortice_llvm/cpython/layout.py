@@ -12,6 +12,7 @@ import struct
 import sys
 import sysconfig
 from functools import cache
+from typing import Any
 
 OB_TYPE = 8
 FLOAT_VALUE = 16
@@ -56,7 +57,7 @@ def numpy_function(index: int) -> int:
     """The address of an entry of numpy's function table."""
     import numpy as np
 
-    core = getattr(np, "_core", None) or np.core
+    core: Any = getattr(np, "_core", None) or np.core
     get = ctypes.pythonapi.PyCapsule_GetPointer
     get.restype = ctypes.c_void_p
     get.argtypes = [ctypes.py_object, ctypes.c_char_p]
