@@ -11,9 +11,11 @@ from typing import Any
 
 from mortice._capture.build import build
 from mortice._capture.recorder import Recorder
+from mortice._capture.replay import Replay
 from mortice._capture.segment import Plan, Segment, signature, wanted_cells
 from mortice._capture.trace import CallTrace
 from mortice._capture.tree import Leaf, Step, Tree, path
+from mortice._capture.verdict import Verdict
 from mortice._dispatch.state import THREAD, unrecorded, watch_memory
 
 #: A tree with more steps than this is given up: its segments stay, its predictions are made anew.
@@ -25,15 +27,16 @@ class Compiled:
 
     Attributes:
         fn: the function. settings: what compile was asked for (``_compile.settings.Settings``).
-        segments: what was compiled, in order. replay: answers calls without running the function
-            (an object with ``lookup(args, kwargs)``), or None. records: traces kept for reports.
+        segments: what was compiled, in order. replay: answers calls, if it can without running the
+            function (``replay.Replay``); None once it is known that it cannot. records: traces kept for reports.
     """
 
     def __init__(self, fn: Any, settings: Any) -> None:
         self.fn = fn
         self.settings = settings
         self.segments: list[Segment] = []
-        self.replay: Any = None
+        self.verdict: Any = Verdict()
+        self.replay: Any = Replay(self)
         self.records: list[CallTrace] = []
         self.keep_traces = 0
         self._trees: list[Tree] = []
@@ -55,13 +58,23 @@ class Compiled:
             return self.fn(*args, **kwargs)  # part of the call that is being recorded
         replay = self.replay
         if replay is not None:
-            found = replay.lookup(args, kwargs)
-            if found is not None:
-                return found(*args, **kwargs)
+            return replay.call(args, kwargs)
         return self.call_recorded(args, kwargs)[0]
 
-    def call_recorded(self, args: Any, kwargs: Any, traced: bool = False) -> tuple[Any, Any]:
-        """(the function's result, the call's trace if ``traced``)."""
+    def call_recorded(
+        self,
+        args: Any,
+        kwargs: Any,
+        traced: bool = False,
+        run: Any = None,
+        prefix: Any = None,
+        place: Any = None,
+    ) -> tuple[Any, Any]:
+        """(the function's result, the call's trace if ``traced``).
+
+        ``run`` calls the function in its place, and ``place`` says where it is; ``prefix`` is what
+        a replay of this call has done before it had to give up.
+        """
         trees = self._trees
         try:
             tree = trees.pop()
@@ -70,11 +83,12 @@ class Compiled:
         recorder = Recorder(self, tree)
         if traced:
             recorder.trace = CallTrace()
+        recorder.prefix, recorder.place = prefix, place
         watch_memory(1)
         THREAD.recorder = recorder
         try:
             try:
-                result = self.fn(*args, **kwargs)
+                result = (run or self.fn)(*args, **kwargs)
             finally:
                 recorder.flush()
             return result, recorder.trace

@@ -13,6 +13,7 @@ from typing import Any
 
 from mortice._capture.guards import (
     MISSING,
+    AllArguments,
     Apart,
     Argument,
     CellContents,
@@ -23,6 +24,7 @@ from mortice._capture.guards import (
     Equals,
     GlobalState,
     Guard,
+    HasForm,
     HasKeys,
     HasLength,
     HasType,
@@ -38,8 +40,10 @@ from mortice._capture.guards import (
     class_lookup,
     same_value,
 )
+from mortice._capture.identity import one_of
 from mortice._dispatch.state import THREAD
-from mortice._types.device import default_stack
+from mortice._tensor.storage import Storage
+from mortice._types.device import CPU, current_default, default_devices
 from mortice._types.dtypes import default as default_dtype
 
 _instance_dict = object.__getattribute__
@@ -52,11 +56,11 @@ def autocast_state() -> tuple[Any, ...]:
 
 #: Framework state that decides what operators record: name -> how to read it.
 STATE: Mapping[str, Callable[[], Any]] = {
-    "grad, inference and dispatch modes": lambda: (THREAD.masks, THREAD.inference),
+    "dispatch modes": lambda: THREAD.masks,  # grad mode and autocast's being on among them
     "autocast": autocast_state,
     "default dtype": lambda: default_dtype.dtype,
     "abstract base classes": get_cache_token,
-    "default device": lambda: default_stack[-1] if default_stack else None,
+    "default device": lambda: current_default() if default_devices else CPU,
 }
 
 
@@ -65,6 +69,8 @@ def find(source: Source, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     kind = type(source)
     if kind is Argument:
         return _argument(source.key, args, kwargs)  # pyright: ignore[reportAttributeAccessIssue]
+    if kind is AllArguments:
+        return args, kwargs
     if isinstance(source, Root):
         held = source.ref.get()
         return MISSING if held is None and source.ref.weak else held
@@ -85,7 +91,7 @@ def _argument(key: int | str, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
 
 def _inside(source: Any, holder: Any) -> Any:
     if isinstance(source, DictItem):
-        return holder.get(source.key, MISSING) if type(holder) in DICTS else MISSING
+        return holder.get(source.key, MISSING) if one_of(type(holder), DICTS) else MISSING
     if isinstance(source, Element):
         fits = issubclass(type(holder), (list, tuple)) and source.index < len(holder)
         return holder[source.index] if fits else MISSING
@@ -118,18 +124,19 @@ def holds(condition: Condition, value: Any, args: Sequence[Any], kwargs: Mapping
 
 
 def _has_length(c: HasLength, value: Any) -> bool:
-    return type(value) in SIZED and len(value) == c.length
+    return one_of(type(value), SIZED) and len(value) == c.length
 
 
 def _has_keys(c: HasKeys, value: Any) -> bool:
-    return type(value) in DICTS and same_keys(value, c.keys)
+    return one_of(type(value), DICTS) and same_keys(value, c.keys)
 
 
 def _holds(c: Holds, value: Any) -> bool:
-    return type(value) in SIZED and (c.value in value) == c.found
+    return one_of(type(value), SIZED) and (c.value in value) == c.found
 
 
 _CHECKS: Mapping[type, Callable[[Any, Any], bool]] = {
+    HasForm: lambda c, v: len(v[0]) == c.count and sorted(v[1]) == sorted(c.names),
     IsObject: lambda c, v: c.ref.get() is v,
     Equals: lambda c, v: same_value(v, c.value),
     HasType: lambda c, v: type(v) is c.cls,
@@ -148,10 +155,21 @@ def same_keys(found: Mapping[Any, Any], keys: tuple[Any, ...]) -> bool:
 
 
 def apart(a: Any, b: Any) -> bool:
-    """Whether two tensors share no memory."""
+    """Whether two tensors share no memory, and nobody outside can write to it."""
     if a is b:
         return False
-    return a._s is None or a._s is not b._s
+    first, second = memory_of(a), memory_of(b)
+    return first is not second and not (_exported(first) and _exported(second))
+
+
+def _exported(memory: Any) -> bool:
+    return type(memory) is Storage and memory.exported
+
+
+def memory_of(t: Any) -> Any:
+    """What stands for the memory of a tensor; the tensor itself while nothing shares it."""
+    s = t._s
+    return t if s is None else (s.owner or s)
 
 
 def is_like(c: TensorLike, t: Any) -> bool:
@@ -189,7 +207,7 @@ def _found(condition: Condition, value: Any) -> str:
         return "nothing"
     if isinstance(condition, HasType):
         return f"type {type(value).__name__}"
-    if isinstance(condition, HasLength) and type(value) in SIZED:
+    if isinstance(condition, HasLength) and one_of(type(value), SIZED):
         return f"{len(value)}"
     if isinstance(condition, TensorLike) and hasattr(type(value), "_k"):
         return f"{value._t!r} of shape {tuple(value._a.shape)}"

@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from mortice._capture.guard_check import STATE, is_like, same_keys
+from mortice._capture.guard_check import STATE, apart, is_like, same_keys
 from mortice._capture.guards import (
     SCALARS,
+    AllArguments,
     Apart,
     Argument,
     CellContents,
@@ -24,6 +25,7 @@ from mortice._capture.guards import (
     Equals,
     GlobalState,
     Guard,
+    HasForm,
     HasKeys,
     HasLength,
     HasType,
@@ -41,14 +43,26 @@ from mortice._capture.guards import (
 )
 from mortice._dispatch import keys as K
 from mortice._dispatch.state import THREAD
+from mortice._types.device import CPU, Device, current_default, default_devices
+from mortice._types.dtypes import DType
 from mortice._types.dtypes import default as default_dtype
+from mortice._types.layout import Layout, MemoryFormat
 
 #: ``check(args, kwargs)``: a tuple of the wanted objects, or the number of the failed guard.
 Check = Callable[[Sequence[Any], dict[str, Any]], Any]
 
 _FAST_STATE = {  # expressions that need no call, for the state read most
+    "dispatch modes": ("THREAD.masks", {"THREAD": THREAD}),
     "default dtype": ("default_dtype.dtype", {"default_dtype": default_dtype}),
+    "default device": (
+        "current_default() if default_devices else CPU",
+        {"default_devices": default_devices, "current_default": current_default, "CPU": CPU},
+    ),
 }
+
+
+#: Types with one object per value.
+_INTERNED = (DType, Device, Layout, MemoryFormat)
 
 
 class Unreachable(Exception):
@@ -70,7 +84,6 @@ class _Writer:
         self.lines: list[str] = []
         self.namespace: dict[str, Any] = {
             "__builtins__": builtins,
-            "THREAD": THREAD,
             "ndarray": np.ndarray,
             "MISSING_ERRORS": (KeyError, IndexError, AttributeError, ValueError),
         }
@@ -147,12 +160,20 @@ class _Writer:
 
     def guard(self, guard: Guard) -> None:
         source, condition = guard.source, guard.condition
-        if isinstance(source, ClassAttribute) and not isinstance(condition, HasType):
+        if isinstance(source, AllArguments):
+            assert isinstance(condition, HasForm)
+            self.form(condition)
+        elif isinstance(source, ClassAttribute) and not isinstance(condition, HasType):
             self.class_attribute(source, condition)
         elif isinstance(condition, IsMissing):
             self.missing(source)
         else:
             getattr(self, f"on_{type(condition).__name__}")(self.place(source), condition)
+
+    def form(self, c: HasForm) -> None:
+        names = "".join(f" or {n!r} not in kwargs" for n in c.names)
+        given = f" or len(kwargs) != {len(c.names)}{names}" if c.names else " or kwargs"
+        self.fail(f"len(args) != {c.count}{given}")
 
     def missing(self, source: Source) -> None:
         if isinstance(source, DictItem):
@@ -178,6 +199,8 @@ class _Writer:
         value = c.value
         if value is None or value is True or value is False or value is ...:
             self.fail(f"{name} is not {value!r}")
+        elif type(value) in _INTERNED:
+            self.fail(f"{name} is not {self.constant(value)}")
         elif type(value) in (int, str, bytes):
             k = self.constant(value)
             kind = type(value).__name__
@@ -185,6 +208,12 @@ class _Writer:
         elif type(value) is float and value == value and value:
             k = self.constant(value)
             self.fail(f"{name} is not {k} and (type({name}) is not float or {name} != {k})")
+        elif type(value) is tuple and all(type(x) is int for x in value):
+            k = self.constant(value)
+            self.fail(
+                f"{name} is not {k} and (type({name}) is not tuple or {name} != {k} "
+                f"or not {self.constant(same_value)}({name}, {k}))"
+            )
         elif type(value) is tuple and all(type(x) in (*SCALARS, tuple, slice) for x in value):
             k = self.constant(value)
             self.fail(f"{name} is not {k} and not {self.constant(same_value)}({name}, {k})")
@@ -207,9 +236,8 @@ class _Writer:
         self.fail(f"{name} {'is not' if c.same else 'is'} {self.place(c.other)}")
 
     def on_Apart(self, name: str, c: Apart) -> None:
-        other = self.place(c.other)
-        shared = f"({name} is {other} or {name}._s is not None and {name}._s is {other}._s)"
-        self.fail(shared if c.apart else f"not {shared}")
+        test = f"{self.constant(apart)}({name}, {self.place(c.other)})"
+        self.fail(f"not {test}" if c.apart else test)
 
     def on_TensorLike(self, name: str, c: TensorLike) -> None:
         a = f"a{name[1:]}"

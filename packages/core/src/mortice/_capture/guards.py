@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from mortice._capture.identity import one_of
 from mortice._types.shapes import Size
 
 
@@ -54,7 +55,7 @@ def same_value(a: Any, b: Any) -> bool:
         return bytes_of(a) == bytes_of(b)
     if kind is slice or kind is range:
         return same_value((a.start, a.stop, a.step), (b.start, b.stop, b.step))
-    return kind in SCALARS and a == b
+    return one_of(kind, SCALARS) and a == b
 
 
 def bytes_of(value: Any) -> Any:
@@ -102,10 +103,10 @@ class Ref:
 def _show(value: Any) -> str:
     """A short text for an object, made without calling any of its methods."""
     kind = type(value)
-    if kind in SCALARS:
+    if one_of(kind, SCALARS):
         text = repr(value)
         return text if len(text) <= 60 else text[:57] + "..."
-    if kind is tuple and all(type(x) in SCALARS for x in value) and len(value) <= 8:
+    if kind is tuple and all(one_of(type(x), SCALARS) for x in value) and len(value) <= 8:
         return repr(value)
     if kind is ModuleType:
         return f"module {value.__name__}"
@@ -129,6 +130,14 @@ class Argument:
 
     def __str__(self) -> str:
         return f"args[{self.key}]" if isinstance(self.key, int) else f"kwargs[{self.key!r}]"
+
+
+@dataclass(frozen=True, eq=False)
+class AllArguments:
+    """The arguments of the call together."""
+
+    def __str__(self) -> str:
+        return "the call"
 
 
 @dataclass(frozen=True, eq=False)
@@ -228,6 +237,7 @@ class GlobalState:
 
 Source = (
     Argument
+    | AllArguments
     | Root
     | DictItem
     | Element
@@ -240,6 +250,18 @@ Source = (
 
 
 # -- conditions ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class HasForm:
+    """How many arguments are given by position, and which by name."""
+
+    count: int
+    names: tuple[str, ...]
+
+    def __str__(self) -> str:
+        named = f" and {', '.join(self.names)} by name" if self.names else ""
+        return f"has {self.count} arguments by position{named}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -357,7 +379,8 @@ class Apart:
 
 
 Condition = (
-    IsMissing
+    HasForm
+    | IsMissing
     | IsObject
     | Equals
     | HasType

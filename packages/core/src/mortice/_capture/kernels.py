@@ -166,8 +166,7 @@ def _reading(op: Operator, beneath: int) -> Kernel:
         if recorder is None:
             return op.lookup(beneath)(*settled(args))
         value = recorder.run_now(op, beneath, args)
-        recorder.value_read(args[0], op.name, value)
-        return value
+        return recorder.value_read(args[0], op.name, value)
 
     return mark_composite(read)
 

@@ -70,6 +70,10 @@ class Recorder:
         #: Segments that ran so far.
         self.flushes = 0
         self.trace: CallTrace | None = None
+        #: What a replay of this very call has run and read already (``prefix.Prefix``), or None.
+        self.prefix: Any = None
+        #: Where an observed call is: () -> (file, line, function), or None.
+        self.place: Any = None
         tree.recorder = self
 
     # -- recording -----------------------------------------------------------------------------
@@ -251,7 +255,9 @@ class Recorder:
         )
         step.numbers += len(step.number_positions)
         frame = user_frame(2)
-        if frame is not None:
+        if self.place is not None:
+            step.line = self.place() or step.line
+        elif frame is not None:
             step.line = (frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
         if geometry is not None:
             self._plan_views(step, args, geometry)
@@ -439,10 +445,13 @@ class Recorder:
                 self.trace.immediate.append((len(self.trace.runs), op.name))
             return op.lookup(op.keys_of(args) & ~K.RECORD)(*args)
 
-    def value_read(self, tensor: Any, kind: str, value: Any) -> None:
-        """Note that Python got to know a value."""
+    def value_read(self, tensor: Any, kind: str, value: Any) -> Any:
+        """Note that Python gets to know a value; returns it, as the replay before has read it."""
+        if self.prefix is not None:
+            value = self.prefix.value(value)
         if self.trace is not None:
             self.trace.values.append(ValueRead(len(self.trace.runs), tensor, kind, value))
+        return value
 
     def flush(self) -> None:
         """Run the path as a segment, and give every living tensor of it its memory."""
@@ -461,10 +470,11 @@ class Recorder:
                 numbers, generators = self.numbers, self.generators
                 written = plan.written_storages(tensors)
                 self._begin()
+                known = None if self.prefix is None else self.prefix.outputs(plan)
                 for s, _, before in written:
                     s.version = before  # so that what is saved for backward has eager's version
                 try:
-                    outs = plan.run(tensors, numbers, generators)
+                    outs = plan.run(tensors, numbers, generators) if known is None else known
                 finally:
                     for s, version, _ in written:
                         s.version = version

@@ -50,19 +50,21 @@ class Plan:
     """How one recorded path, with certain tensors alive at its end, runs a segment.
 
     Attributes:
-        segment: what runs.
+        segment: what runs. cells: what it returns. steps: the path.
         fills: for each memory returned (output of the graph, tensors that hold it whole, tensors
             that are views of it), by number among what the path made.
         written: leaves that the graph writes to; ``rebased``: (leaf, output of the graph) of those
             that get a new gradient history.
     """
 
-    __slots__ = ("fills", "outside", "rebased", "segment", "written")
+    __slots__ = ("cells", "fills", "outside", "rebased", "segment", "steps", "written")
 
     def __init__(
         self, segment: Segment, cells: Sequence[Slot], steps: Sequence[Step], mask: Any
     ) -> None:
         self.segment = segment
+        self.cells = tuple(cells)
+        self.steps = tuple(steps)
         self.written = written_leaves(steps)
         outputs = [o for o in all_outputs(steps) if mask[o.number]]
         self.fills: list[tuple[int, list[Output], list[Output]]] = []

@@ -7,14 +7,30 @@ from collections.abc import Mapping, Sequence
 from types import MethodType
 from typing import Any
 
-from mortice._capture.guards import Argument, DictItem, Element, HasKeys, HasLength, Source
+from mortice._capture.guards import (
+    AllArguments,
+    Argument,
+    DictItem,
+    Element,
+    HasForm,
+    HasKeys,
+    HasLength,
+    Source,
+)
+from mortice._capture.identity import one_of
 from mortice._capture.observer.watch import Watch, is_plain
+from mortice._dispatch.keys import AUTOCAST
+from mortice._dispatch.state import THREAD
 
 
 def know_arguments(w: Watch, fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
     """Make every argument known, with its guards; a second path to one object is noted as such."""
-    w.state("grad, inference and dispatch modes")
-    w.state("autocast")
+    w.state("dispatch modes")
+    w.state("default dtype")
+    w.state("default device")
+    if THREAD.masks[0] & AUTOCAST:
+        w.state("autocast")
+    w.guard(w.intern(AllArguments), HasForm(len(args), tuple(kwargs)))
     owner = fn.__self__ if type(fn) is MethodType else fn
     w.root(owner, "self" if owner is not fn else "the compiled callable")
     for index, value in enumerate(args):
@@ -28,12 +44,12 @@ def _argument(w: Watch, source: Source, value: Any) -> None:
     if is_plain(value):
         return
     kind = type(value)
-    if kind in (list, tuple):
+    if one_of(kind, (list, tuple)):
         if kind is list and w.once("length", id(source)):
             w.guard(source, HasLength(len(value)))
         for index, item in enumerate(value):
             _argument(w, w.intern(Element, source, index), item)
-    elif kind in (dict, OrderedDict) and all(map(is_plain, value)):
+    elif one_of(kind, (dict, OrderedDict)) and all(map(is_plain, value)):
         if value and w.once("keys", id(source)):
             w.guard(source, HasKeys(tuple(value)))
         for key, item in value.items():

@@ -9,6 +9,7 @@ from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
 from mortice._capture.guards import MISSING, DictItem, InstanceDict, Slot, class_lookup
+from mortice._capture.identity import one_of
 from mortice._capture.observer import framework
 from mortice._capture.observer.watch import CONTAINERS, Watch, is_plain
 
@@ -46,7 +47,7 @@ def load(w: Watch, o: Any, name: str) -> Any:
         return _of_module(w, o, name)
     if issubclass(kind, type):
         return _of_class(w, o, name)
-    if kind in PLAIN_TYPES or is_plain(o):
+    if one_of(kind, PLAIN_TYPES) or is_plain(o):
         return _native(o, name)
     if kind is FunctionType:
         return _of_function(w, o, name)
@@ -59,7 +60,7 @@ def load(w: Watch, o: Any, name: str) -> Any:
 
 def is_generic(entry: Any) -> bool:
     """Whether a ``__getattribute__`` is object's."""
-    return type(entry) is types.WrapperDescriptorType and entry.__objclass__ in _GENERIC
+    return type(entry) is types.WrapperDescriptorType and one_of(entry.__objclass__, _GENERIC)
 
 
 def _native(o: Any, name: str) -> Any:
@@ -187,15 +188,25 @@ def bind(w: Watch, entry: Any, o: Any, cls: type) -> Any:
     if kind is classmethod:
         return MethodType(entry.__func__, cls)
     getter = class_lookup(kind, "__get__")
-    if getter is MISSING or is_plain(entry) or kind in CONTAINERS or framework.is_tensor(entry):
+    if (
+        getter is MISSING
+        or is_plain(entry)
+        or one_of(kind, CONTAINERS)
+        or framework.is_tensor(entry)
+    ):
         return entry
-    if kind in (
-        types.MethodDescriptorType,
-        types.WrapperDescriptorType,
-        types.ClassMethodDescriptorType,
+    if one_of(
+        kind,
+        (
+            types.MethodDescriptorType,
+            types.WrapperDescriptorType,
+            types.ClassMethodDescriptorType,
+        ),
     ):
         return entry.__get__(o, cls)
-    if o is None and kind in (property, types.MemberDescriptorType, types.GetSetDescriptorType):
+    if o is None and one_of(
+        kind, (property, types.MemberDescriptorType, types.GetSetDescriptorType)
+    ):
         return entry
     if type(getter) is FunctionType:
         from mortice._capture.observer.calls import call
@@ -297,7 +308,7 @@ def _of_function(w: Watch, o: FunctionType, name: str) -> Any:
         return value
     if class_lookup(FunctionType, name) is not MISSING:
         entry = class_lookup(FunctionType, name)
-        if type(entry) in (types.MethodDescriptorType, types.WrapperDescriptorType):
+        if one_of(type(entry), (types.MethodDescriptorType, types.WrapperDescriptorType)):
             return entry.__get__(o, FunctionType)
         if w.is_fresh(o):
             value = getattr(o, name)

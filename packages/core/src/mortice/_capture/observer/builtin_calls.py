@@ -13,6 +13,7 @@ from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
 from mortice._capture.guards import MISSING, class_lookup
+from mortice._capture.identity import one_of
 from mortice._capture.observer import attributes, framework, operators
 from mortice._capture.observer.calls import call, native
 from mortice._capture.observer.watch import CONTAINERS, Watch, is_plain
@@ -55,19 +56,19 @@ def _of_values(w: Watch, f: Any, args: Args, kwargs: Kwargs) -> Any:
     known = all(
         is_plain(x)
         or (framework.is_tensor(x) and not show)
-        or (type(x) in CONTAINERS and not show and w.deep(x) and _only_values(x))
+        or (one_of(type(x), CONTAINERS) and not show and w.deep(x) and _only_values(x))
         for x in values
     )
-    if not known or (f in _IN_PLACE and any(type(x) in CONTAINERS for x in args)):
+    if not known or (f in _IN_PLACE and any(one_of(type(x), CONTAINERS) for x in args)):
         return native(w, f, args, kwargs, f"{f.__name__}() of {_types(args)}")
     result = f(*args, **kwargs)
-    return w.fresh(result) if type(result) in CONTAINERS else result
+    return w.fresh(result) if one_of(type(result), CONTAINERS) else result
 
 
 def _only_values(x: Any) -> bool:
-    inside = (*x, *x.values()) if type(x) in (dict, OrderedDict) else x
+    inside = (*x, *x.values()) if one_of(type(x), (dict, OrderedDict)) else x
     return all(
-        is_plain(y) or framework.is_tensor(y) or (type(y) in CONTAINERS and _only_values(y))
+        is_plain(y) or framework.is_tensor(y) or (one_of(type(y), CONTAINERS) and _only_values(y))
         for y in inside
     )
 
@@ -82,11 +83,11 @@ def _types(args: Args) -> str:
 def _len(w: Watch, args: Args, kwargs: Kwargs) -> Any:
     (x,) = args
     kind = type(x)
-    if kind in CONTAINERS:
+    if one_of(kind, CONTAINERS):
         w.length(x)
     elif framework.is_tensor(x):
         w.class_attribute(kind, "__len__")
-    elif not is_plain(x) and not (kind in operators.VIEWS and w.is_fresh(x)):
+    elif not is_plain(x) and not (one_of(kind, operators.VIEWS) and w.is_fresh(x)):
         found = operators.method_of(w, x, "__len__")
         if found is not None:
             return call(w, found, (x,), {})
@@ -161,7 +162,7 @@ def _delattr(w: Watch, args: Args, kwargs: Kwargs) -> Any:
 def _callable(w: Watch, args: Args, kwargs: Kwargs) -> Any:
     (x,) = args
     attributes.typed(w, x) if not is_plain(x) else None
-    if type(x) not in (FunctionType, BuiltinFunctionType) and not issubclass(type(x), type):
+    if not one_of(type(x), (FunctionType, BuiltinFunctionType)) and not issubclass(type(x), type):
         w.class_attribute(type(x), "__call__")
     return callable(x)
 
@@ -288,12 +289,12 @@ def method(w: Watch, owner: Any, name: str, f: Any, args: Args, kwargs: Kwargs) 
     if is_plain(owner) and not issubclass(kind, type):
         if all(w.deep(x) and not framework.is_tensor(x) and not _has_tensor(x) for x in args):
             result = f(*args, **kwargs)
-            return w.fresh(result) if type(result) in CONTAINERS else result
-    elif kind in _CHANGE:
+            return w.fresh(result) if one_of(type(result), CONTAINERS) else result
+    elif one_of(kind, _CHANGE):
         return _of_container(w, owner, name, f, args, kwargs)
-    elif kind in operators.ITERATORS and name == "__next__":
+    elif one_of(kind, operators.ITERATORS) and name == "__next__":
         return operators.advance(w, owner)
-    elif owner in _PLAIN_CLASSES and all(map(is_plain, args)):
+    elif one_of(owner, _PLAIN_CLASSES) and all(map(is_plain, args)):
         return w.fresh(f(*args, **kwargs))
     elif kind is tuple and name in ("index", "count") and _only_values(owner):
         return f(*args, **kwargs)
@@ -304,7 +305,7 @@ _PLAIN_CLASSES: tuple[Any, ...] = (dict, int, float, bytes, str)
 
 
 def _has_tensor(x: Any) -> bool:
-    return type(x) in CONTAINERS and any(
+    return one_of(type(x), CONTAINERS) and any(
         framework.is_tensor(y) or _has_tensor(y)
         for y in (x.values() if hasattr(x, "values") else x)
     )
@@ -317,10 +318,10 @@ def _of_container(w: Watch, owner: Any, name: str, f: Any, args: Args, kwargs: K
         if outer:
             w.effect(f"calls {name}() of a {kind.__name__} made outside")
         return _changed(w, owner, name, f, args, kwargs)
-    if kind in (dict, OrderedDict) and name in ("get", "__getitem__", "__contains__"):
+    if one_of(kind, (dict, OrderedDict)) and name in ("get", "__getitem__", "__contains__"):
         return _looked_up(w, owner, name, f, args, kwargs)
     if name in ("keys", "__iter__"):
-        known = kind in (list, set) or w.keys(owner)
+        known = one_of(kind, (list, set)) or w.keys(owner)
     elif name == "__len__":
         w.length(owner)
         known = True
@@ -351,10 +352,14 @@ def _changed(w: Watch, owner: Any, name: str, f: Any, args: Args, kwargs: Kwargs
         w.unknown("sort() that calls or compares objects")
     if name in ("extend", "update") or name.endswith("_update"):
         for x in args:
-            if type(x) in CONTAINERS:
+            if one_of(type(x), CONTAINERS):
                 if not w.entries(x):
                     w.unknown(f"{name}() by a {type(x).__name__}")
-            elif not (type(x) in operators.ITERATORS or type(x) in operators.VIEWS or is_plain(x)):
+            elif not (
+                one_of(type(x), operators.ITERATORS)
+                or one_of(type(x), operators.VIEWS)
+                or is_plain(x)
+            ):
                 w.unknown(f"{name}() by a {type(x).__name__}")
             elif not is_plain(x) and w.is_outer(x):
                 w.effect(f"advances a {type(x).__name__} made outside")
@@ -394,7 +399,7 @@ def call_unbound(w: Watch, f: Any, args: Args, kwargs: Kwargs) -> Any:
             return f(*args, **kwargs)
     if name == "__getattribute__" and _is_objects(f, "__getattribute__"):
         return attributes.load(w, owner, rest[0])
-    if kind in (list, dict, set, tuple, str, bytes, int, float, OrderedDict):
+    if one_of(kind, (list, dict, set, tuple, str, bytes, int, float, OrderedDict)):
         bound = getattr(owner, name)
         if type(bound) is BuiltinFunctionType:
             return method(w, owner, name, bound, rest, kwargs)

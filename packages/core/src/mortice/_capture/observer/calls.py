@@ -18,6 +18,7 @@ from mortice._capture.guards import (
     Source,
     class_lookup,
 )
+from mortice._capture.identity import one_of
 from mortice._capture.observer import framework, stand_in
 from mortice._capture.observer.binding import bind_arguments
 from mortice._capture.observer.decode import Unsupported, program
@@ -56,7 +57,7 @@ def call(w: Watch, f: Any, args: Args, kwargs: Kwargs) -> Any:
         return classes.instantiate(w, f, args, kwargs)
     if kind is BuiltinFunctionType:
         return builtin_calls.call_builtin(w, f, args, kwargs)
-    if kind in (*_UNBOUND, _METHOD_WRAPPER):
+    if one_of(kind, (*_UNBOUND, _METHOD_WRAPPER)):
         return builtin_calls.call_unbound(w, f, args, kwargs)
     if kind is functools.partial:
         return _call_partial(w, f, args, kwargs)
@@ -71,7 +72,7 @@ def call(w: Watch, f: Any, args: Args, kwargs: Kwargs) -> Any:
 def special(w: Watch, o: Any, name: str) -> Any:
     """A special method as Python finds it: by the class, bound; None if it is no Python function."""
     entry = class_lookup(type(o), name)
-    if type(entry) not in (FunctionType, staticmethod, classmethod):
+    if not one_of(type(entry), (FunctionType, staticmethod, classmethod)):
         return None
     from mortice._capture.observer.attributes import bind, typed
 
@@ -179,7 +180,7 @@ def call_framework(w: Watch, f: Any, kind: Kind, args: Args, kwargs: Kwargs) -> 
     result = f(*args, **kwargs)
     if kind is Kind.CONSTANT:
         w.constant(result)
-    elif type(result) in (list, tuple, dict) or type(result) in _ITERATORS:
+    elif one_of(type(result), (list, tuple, dict)) or one_of(type(result), _ITERATORS):
         w.fresh(result)
     return result
 
@@ -199,7 +200,7 @@ def _call_operator(w: Watch, f: Any, args: Args, kwargs: Kwargs) -> Any:
         return native(w, f, args, kwargs, f"calls {f.__qualname__}")
     arguments_read(w, f, args, kwargs)
     result = f(*args, **kwargs)
-    return w.fresh(result) if type(result) in (list, tuple) else result
+    return w.fresh(result) if one_of(type(result), (list, tuple)) else result
 
 
 # -- partial ---------------------------------------------------------------------------------------------
@@ -222,7 +223,7 @@ def _call_partial(w: Watch, f: Any, args: Args, kwargs: Kwargs) -> Any:
 
 def is_plain_class(cls: type) -> bool:
     """Whether calling the class means ``__new__`` and ``__init__``."""
-    return type(cls) in (type, ABCMeta) or (
+    return one_of(type(cls), (type, ABCMeta)) or (
         class_lookup(type(cls), "__call__") is type.__dict__["__call__"]
     )
 

@@ -10,6 +10,7 @@ from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
 from mortice._capture.guards import MISSING, class_lookup
+from mortice._capture.identity import one_of
 from mortice._capture.observer import attributes, framework, operators
 from mortice._capture.observer.calls import call, is_plain_class, native, special
 from mortice._capture.observer.watch import Watch, is_plain
@@ -26,9 +27,9 @@ _TENSOR_METHODS = {int: "__int__", float: "__float__", bool: "__bool__", complex
 
 def instantiate(w: Watch, cls: Any, args: Args, kwargs: Kwargs) -> Any:
     """``cls(*args, **kwargs)``."""
-    if cls in _VALUES:
+    if one_of(cls, _VALUES):
         return _value(w, cls, args, kwargs)
-    if cls in _CONTAINERS:
+    if one_of(cls, _CONTAINERS):
         return _container(w, cls, args, kwargs)
     if cls is type and len(args) == 1 and not kwargs:
         attributes.typed(w, args[0])
@@ -54,7 +55,7 @@ def instantiate(w: Watch, cls: Any, args: Args, kwargs: Kwargs) -> Any:
 
 
 def _of_the_framework(w: Watch, cls: type, args: Args, kwargs: Kwargs) -> Any:
-    if cls in framework.VALUE_TYPES and all(map(is_plain, args)):
+    if one_of(cls, framework.VALUE_TYPES) and all(map(is_plain, args)):
         return cls(*args, **kwargs)
     if issubclass(cls, BaseException) and all(map(is_plain, (*args, *kwargs.values()))):
         return w.fresh(cls(*args, **kwargs))
@@ -64,19 +65,21 @@ def _of_the_framework(w: Watch, cls: type, args: Args, kwargs: Kwargs) -> Any:
 def _value(w: Watch, cls: type, args: Args, kwargs: Kwargs) -> Any:
     if len(args) == 1 and not kwargs:
         x = args[0]
-        if framework.is_tensor(x) and cls in _TENSOR_METHODS:
+        if framework.is_tensor(x) and one_of(cls, _TENSOR_METHODS):
             w.class_attribute(type(x), _TENSOR_METHODS[cls])
-            return cls(x)
+            value = cls(x)
+            w.converted(cls.__name__, value)
+            return value
         if cls is bool:
             return operators.truth(w, x)
         method = operators.method_of(w, x, f"__{cls.__name__}__")
-        if method is not None and cls in (int, float, str):
+        if method is not None and one_of(cls, (int, float, str)):
             return call(w, method, (x,), {})
     if cls is str and len(args) == 1 and shows_plainly(w, args[0]):
         return str(args[0])
     if not all(is_plain(x) or framework.is_tensor(x) for x in (*args, *kwargs.values())):
         w.unknown(f"{cls.__name__}() of a {type(args[0]).__name__ if args else 'keyword'}")
-    elif cls in (str, bytes) and any(map(framework.is_tensor, args)):
+    elif one_of(cls, (str, bytes)) and any(map(framework.is_tensor, args)):
         w.unknown(f"{cls.__name__}() of a Tensor")
     return cls(*args, **kwargs)
 
@@ -94,23 +97,23 @@ def shows_plainly(w: Watch, x: Any) -> bool:
 
 
 def _container(w: Watch, cls: Any, args: Args, kwargs: Kwargs) -> Any:
-    if cls in (dict, OrderedDict) and args and type(args[0]) in (dict, OrderedDict):
+    if one_of(cls, (dict, OrderedDict)) and args and one_of(type(args[0]), (dict, OrderedDict)):
         if not w.entries(args[0]):
             w.unknown(f"copies a {type(args[0]).__name__}")
         return w.fresh(cls(*args, **kwargs))
-    if cls is reversed and args and type(args[0]) in (list, tuple):
+    if cls is reversed and args and one_of(type(args[0]), (list, tuple)):
         w.entries(args[0])
         return w.fresh(reversed(args[0]))
     sources = [operators.iterate(w, x) if not is_plain(x) else x for x in args]
-    if any(type(s) not in operators.ITERATORS and not is_plain(s) for s in sources):
+    if any(not one_of(type(s), operators.ITERATORS) and not is_plain(s) for s in sources):
         if cls is not reversed:
             sources = [_drained(w, s) for s in sources]
         else:
             w.unknown(f"{cls.__name__}() of a {type(args[0]).__name__}")
-    keyed = cls in (set, frozenset, dict, OrderedDict)
+    keyed = one_of(cls, (set, frozenset, dict, OrderedDict))
     if keyed and not all(is_plain(x) for x in args):
         items = list(sources[0]) if sources else []
-        if cls in (set, frozenset) and not all(map(is_plain, items)):
+        if one_of(cls, (set, frozenset)) and not all(map(is_plain, items)):
             w.unknown(f"a {cls.__name__} of other than plain values")
         sources = [items]
     return w.fresh(cls(*sources, **kwargs))
@@ -118,7 +121,7 @@ def _container(w: Watch, cls: Any, args: Args, kwargs: Kwargs) -> Any:
 
 def _drained(w: Watch, iterator: Any) -> Any:
     """The items of an iterator that is Python code, as a list's iterator."""
-    if type(iterator) in operators.ITERATORS or is_plain(iterator):
+    if one_of(type(iterator), operators.ITERATORS) or is_plain(iterator):
         return iterator
     items: list[Any] = []
     while True:
@@ -139,16 +142,16 @@ def _instance(w: Watch, cls: Any, args: Args, kwargs: Kwargs) -> Any:
     if w.class_attribute(cls, "__del__") is not MISSING:
         return native(w, cls, args, kwargs, f"{cls.__name__} has a __del__")
     made = _new(w, cls, args, kwargs)
-    if cls not in type.__dict__["__mro__"].__get__(type(made)):
+    if not one_of(cls, type.__dict__["__mro__"].__get__(type(made))):
         return made
     init = w.class_attribute(type(made), "__init__")
     if type(init) is FunctionType:
         result = call(w, init, (made, *args), kwargs)
         if result is not None:
             raise TypeError(f"__init__() should return None, not '{type(result).__name__}'")
-    elif init not in (object.__init__, tuple.__init__):
+    elif not one_of(init, (object.__init__, tuple.__init__)):
         exception = issubclass(cls, BaseException) and type(init) is type(object.__init__)
-        if not (exception or init in _SAFE_INITS) or not all(
+        if not (exception or one_of(init, _SAFE_INITS)) or not all(
             w.deep(x) for x in (*args, *kwargs.values())
         ):
             w.unknown(f"{cls.__name__}.__init__ is not Python code")
@@ -173,7 +176,7 @@ def _new(w: Watch, cls: Any, args: Args, kwargs: Kwargs) -> Any:
             return w.fresh(cls.__new__(cls, *args, **kwargs))
         return w.fresh(object.__new__(cls))
     safe = type(entry) is BuiltinFunctionType and (
-        issubclass(cls, BaseException) or entry in (tuple.__new__, list.__new__, dict.__new__)
+        issubclass(cls, BaseException) or one_of(entry, (tuple.__new__, list.__new__, dict.__new__))
     )
     if not safe or not all(w.deep(x) for x in (*args, *kwargs.values())):
         w.unknown(f"{cls.__name__}.__new__ is not Python code")

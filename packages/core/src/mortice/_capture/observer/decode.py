@@ -18,7 +18,7 @@ from types import CodeType
 from typing import Any
 
 #: Versions with a table.
-VERSIONS = ((3, 10), (3, 11), (3, 12), (3, 13))
+VERSIONS = ((3, 11),)
 
 _GENERATORS = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
 
@@ -72,6 +72,15 @@ def program(code: CodeType) -> Program:
     if isinstance(found, Unsupported):
         raise found
     return found
+
+
+def support() -> str | None:
+    """Why calls cannot be observed on this interpreter; None if they can."""
+    try:
+        table()
+    except Unsupported as error:
+        return str(error)
+    return None
 
 
 def table() -> Any:

@@ -11,6 +11,7 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from mortice._autograd.grad_mode import enable_grad, inference_mode, no_grad, set_grad_enabled
+from mortice._capture.identity import one_of
 from mortice._dispatch import keys as K
 from mortice._tensor.tensor import Tensor
 from mortice._types.device import Device
@@ -42,8 +43,7 @@ _PURE = frozenset(
         "contiguous", "split", "where", "norm", "polygamma", "new_empty", "new_empty_strided",
         "new_full", "new_ones", "new_zeros", "cdist", "gradient", "einsum", "tensordot",
         "chain_matmul", "promote_types", "can_cast", "result_type", "finfo", "iinfo",
-        "is_tensor", "is_grad_enabled", "is_inference_mode_enabled", "is_autocast_enabled",
-        "get_autocast_dtype", "get_default_dtype", "get_default_device", "broadcast_shapes",
+        "is_tensor", "is_grad_enabled", "get_default_dtype", "get_default_device", "broadcast_shapes",
         "is_compiling",
         "T", "mT", "H", "mH", "real", "imag",
     )
@@ -103,7 +103,9 @@ def is_tensor(value: Any) -> bool:
 
 def is_context(cls: type) -> bool:
     """Whether a class is one of the framework's mode managers."""
-    return cls in CONTEXTS or (cls.__name__ == "autocast" and cls.__module__ in _AUTOCAST_MODULES)
+    return one_of(cls, CONTEXTS) or (
+        cls.__name__ == "autocast" and cls.__module__ in _AUTOCAST_MODULES
+    )
 
 
 _AUTOCAST_MODULES = ("mortice._autograd.autocast",)

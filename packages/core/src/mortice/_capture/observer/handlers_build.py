@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Any
 
+from mortice._capture.identity import one_of
 from mortice._capture.observer import operators
 from mortice._capture.observer.classes import shows_plainly
 from mortice._capture.observer.frame import Frame
@@ -84,7 +85,7 @@ def _items(f: Frame, value: Any) -> Any:
     if is_plain(value):
         return value
     iterator = operators.iterate(f.watch, value)
-    if type(iterator) in operators.ITERATORS:
+    if one_of(type(iterator), operators.ITERATORS):
         return iterator
     items: list[Any] = []
     while True:
@@ -110,7 +111,7 @@ def dict_merge(f: Frame, depth: int) -> None:
 
 
 def _mapping(f: Frame, value: Any) -> Any:
-    if type(value) in (dict, OrderedDict):
+    if one_of(type(value), (dict, OrderedDict)):
         if not f.watch.entries(value):
             f.watch.unknown("a dict whose keys are not plain")
     else:
@@ -143,10 +144,10 @@ def unpack_ex(f: Frame, counts: int) -> None:
 
 
 def _unpacked(f: Frame, value: Any) -> list[Any]:
-    if not (type(value) in CONTAINERS or is_tensor(value) or is_plain(value)):
+    if not (one_of(type(value), CONTAINERS) or is_tensor(value) or is_plain(value)):
         if not hasattr(type(value), "__iter__"):
             raise TypeError(f"cannot unpack non-iterable {type(value).__name__} object")
-    elif value is None or type(value) in (int, float, bool, complex):
+    elif value is None or one_of(type(value), (int, float, bool, complex)):
         raise TypeError(f"cannot unpack non-iterable {type(value).__name__} object")
     return list(_items(f, value))
 

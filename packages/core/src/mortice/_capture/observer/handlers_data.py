@@ -6,6 +6,7 @@ import types
 from typing import Any
 
 from mortice._capture.guards import MISSING, DictItem
+from mortice._capture.identity import one_of
 from mortice._capture.observer import attributes, calls, operators
 from mortice._capture.observer.frame import NULL, Frame
 
@@ -309,7 +310,7 @@ def call_function_ex_self(f: Frame, flags: int) -> None:
 
 def _call_ex(f: Frame, function: Any, args: Any, keywords: Any) -> None:
     w = f.watch
-    if type(args) not in (tuple, list) or not w.entries(args):
+    if not one_of(type(args), (tuple, list)) or not w.entries(args):
         w.unknown(f"a call with *{type(args).__name__}")
     if type(keywords) is not dict or not w.entries(keywords):
         w.unknown(f"a call with **{type(keywords).__name__}")

@@ -13,6 +13,7 @@ from types import FunctionType, GenericAlias
 from typing import Any
 
 from mortice._capture.guards import MISSING, class_lookup
+from mortice._capture.identity import one_of
 from mortice._capture.observer.attributes import typed
 from mortice._capture.observer.framework import is_tensor
 from mortice._capture.observer.watch import CONTAINERS, Watch, is_plain, is_tuple
@@ -94,7 +95,7 @@ def binary(w: Watch, symbol: str, a: Any, b: Any, in_place: bool = False) -> Any
     if _simple(a) and _simple(b):
         _guard_tensor_method(w, a, b, name, in_place)
         return native(a, b)
-    if type(a) in CONTAINERS or type(b) in CONTAINERS:
+    if one_of(type(a), CONTAINERS) or one_of(type(b), CONTAINERS):
         return _on_containers(w, symbol, native, a, b, in_place)
     names = [f"__i{name}__", f"__{name}__"] if in_place else [f"__{name}__"]
     return _by_methods(w, native, a, b, names, f"__r{name}__", symbol)
@@ -109,16 +110,20 @@ def _guard_tensor_method(w: Watch, a: Any, b: Any, name: str, in_place: bool) ->
 
 def _on_containers(w: Watch, symbol: str, native: Function, a: Any, b: Any, in_place: bool) -> Any:
     kinds = (*CONTAINERS, *VIEWS, int, str)
-    if type(a) not in kinds or type(b) not in kinds or not (_may_read(w, a) and _may_read(w, b)):
+    if (
+        not one_of(type(a), kinds)
+        or not one_of(type(b), kinds)
+        or not (_may_read(w, a) and _may_read(w, b))
+    ):
         w.unknown(f"{symbol} on {_name(a)} and {_name(b)}")
-    elif in_place and type(a) in (list, dict, OrderedDict, set) and w.is_outer(a):
+    elif in_place and one_of(type(a), (list, dict, OrderedDict, set)) and w.is_outer(a):
         w.effect(f"{symbol}= on a {_name(a)} made outside")
     result = native(a, b)
     return result if result is a else w.fresh(result)
 
 
 def _may_read(w: Watch, x: Any) -> bool:
-    return type(x) not in CONTAINERS or w.entries(x)
+    return not one_of(type(x), CONTAINERS) or w.entries(x)
 
 
 def _by_methods(
@@ -175,13 +180,12 @@ def compare(w: Watch, symbol: str, a: Any, b: Any) -> Any:
         if is_tensor(a):
             w.class_attribute(type(a), name)
         return native(a, b)
-    if type(a) in (*CONTAINERS, *VIEWS) or type(b) in (*CONTAINERS, *VIEWS):
+    if one_of(type(a), (*CONTAINERS, *VIEWS)) or one_of(type(b), (*CONTAINERS, *VIEWS)):
         if not (_comparable(w, a) and _comparable(w, b)):
             w.unknown(f"{symbol} on {_name(a)} and {_name(b)}")
         return native(a, b)
     if symbol in ("==", "!=") and compares_identity(w, a) and compares_identity(w, b):
-        w.pin(a)
-        w.pin(b)
+        is_same(w, a, b)
         return native(a, b)
     first, second = (a, name), (b, other)
     if type(b) is not type(a) and type(a) in _mro(type(b)):
@@ -232,7 +236,7 @@ def _negated(w: Watch, result: Any) -> Any:
 
 def _comparable(w: Watch, x: Any) -> bool:
     """Whether comparing a container compares plain values and tensors only."""
-    if type(x) in VIEWS:
+    if one_of(type(x), VIEWS):
         return w.is_fresh(x)
     return _deep_simple(w, x)
 
@@ -240,9 +244,9 @@ def _comparable(w: Watch, x: Any) -> bool:
 def _deep_simple(w: Watch, x: Any) -> bool:
     if _simple(x) or x is None:
         return True
-    if type(x) not in CONTAINERS or not w.entries(x):
+    if not one_of(type(x), CONTAINERS) or not w.entries(x):
         return False
-    inside = (*x, *x.values()) if type(x) in (dict, OrderedDict) else x
+    inside = (*x, *x.values()) if one_of(type(x), (dict, OrderedDict)) else x
     return all(_deep_simple(w, y) for y in inside)
 
 
@@ -250,7 +254,7 @@ def compares_identity(w: Watch, x: Any) -> bool:
     """Whether ``==`` on the object is ``is`` (object's own ``__eq__``), or it is plain."""
     if is_plain(x):
         return True
-    if type(x) in CONTAINERS or is_tensor(x):
+    if one_of(type(x), CONTAINERS) or is_tensor(x):
         return False
     cls = type(x)
     if issubclass(cls, type):
@@ -266,15 +270,16 @@ def is_same(w: Watch, a: Any, b: Any) -> bool:
             if not (is_plain(y) or w.is_fresh(y)):
                 typed(w, y)
             return a is b
-    w.pin(a)
-    w.pin(b)
+    if not (w.is_fresh(a) or w.is_fresh(b)):
+        w.pin(a)
+        w.pin(b)
     return a is b
 
 
 def contains(w: Watch, container: Any, x: Any) -> bool:
     """``x in container``."""
     kind = type(container)
-    if kind in (dict, OrderedDict, set, frozenset):
+    if one_of(kind, (dict, OrderedDict, set, frozenset)):
         if not is_plain(x):
             if w.is_outer(container) or not compares_identity(w, x):
                 w.unknown(f"a {_name(x)} as key of a {kind.__name__}")
@@ -282,11 +287,11 @@ def contains(w: Watch, container: Any, x: Any) -> bool:
         found = x in container
         w.membership(container, x, found)
         return found
-    if kind in (list, tuple):
+    if one_of(kind, (list, tuple)):
         if not (_simple(x) and _deep_simple(w, container)):
             w.unknown(f"a {_name(x)} in a {kind.__name__}")
         return x in container
-    if kind in VIEWS or kind is range or is_plain(container):
+    if one_of(kind, VIEWS) or kind is range or is_plain(container):
         if not is_plain(x):
             w.unknown(f"a {_name(x)} in a {kind.__name__}")
         return x in container
@@ -313,20 +318,22 @@ def truth(w: Watch, x: Any) -> bool:
         return bool(x)
     if is_tensor(x):
         w.class_attribute(kind, "__bool__")
-        return bool(x)
-    if kind in CONTAINERS or is_tuple(x):
+        value = bool(x)
+        w.converted("bool", value)
+        return value
+    if one_of(kind, CONTAINERS) or is_tuple(x):
         w.length(x)
         return bool(x)
     for name in ("__bool__", "__len__"):
         found = class_lookup(kind, name)
         if found is MISSING:
-            if kind not in ITERATORS and not issubclass(kind, type):
+            if not one_of(kind, ITERATORS) and not issubclass(kind, type):
                 w.class_attribute(kind, name)
             continue
         method = method_of(w, x, name)
         if method is not None:
             return truth(w, _call(w, method, x))
-        if kind not in VIEWS:
+        if not one_of(kind, VIEWS):
             w.unknown(f"truth of a {kind.__name__}")
         return bool(x)
     typed(w, x)
@@ -344,13 +351,13 @@ def subscript(w: Watch, o: Any, key: Any) -> Any:
         if not w.deep(key):
             w.unknown(f"a Tensor indexed by a {_name(key)}")
         return o[key]
-    if kind in (dict, OrderedDict):
+    if one_of(kind, (dict, OrderedDict)):
         if is_plain(key):
             w.item(o, key)
         elif w.is_outer(o) or not compares_identity(w, key):
             w.unknown(f"a {_name(key)} as key of a dict")
         return o[key]
-    if kind in (list, tuple) or is_tuple(o):
+    if one_of(kind, (list, tuple)) or is_tuple(o):
         return _of_sequence(w, o, key)
     if is_plain(o) and is_plain(key):
         return o[key]
@@ -366,7 +373,7 @@ def subscript(w: Watch, o: Any, key: Any) -> Any:
 def _of_sequence(w: Watch, o: Any, key: Any) -> Any:
     if is_tensor(key):
         w.unknown("a list indexed by a tensor")
-    elif type(key) in (int, bool):
+    elif one_of(type(key), (int, bool)):
         value = o[key]
         w.element(o, key if key >= 0 else len(o) + key)
         return value
@@ -379,7 +386,7 @@ def _of_sequence(w: Watch, o: Any, key: Any) -> Any:
 
 
 def _of_class(w: Watch, o: Any, key: Any) -> Any:
-    if o in (list, dict, tuple, set, frozenset, type) or type(o) is GenericAlias:
+    if one_of(o, (list, dict, tuple, set, frozenset, type)) or type(o) is GenericAlias:
         return o[key]
     from mortice._capture.observer.calls import special
 
@@ -397,7 +404,7 @@ def store_subscript(w: Watch, o: Any, key: Any, value: Any) -> None:
         w.class_attribute(kind, "__setitem__")
         if not (w.deep(key) and _simple(value)):
             w.unknown(f"a Tensor's items set to a {_name(value)}")
-    elif kind in (list, dict, OrderedDict):
+    elif one_of(kind, (list, dict, OrderedDict)):
         if w.is_outer(o):
             w.effect(f"sets an item of a {kind.__name__} made outside")
         elif not is_plain(key) and not compares_identity(w, key):
@@ -413,7 +420,7 @@ def store_subscript(w: Watch, o: Any, key: Any, value: Any) -> None:
 
 def delete_subscript(w: Watch, o: Any, key: Any) -> None:
     """``del o[key]``."""
-    if type(o) in (list, dict, OrderedDict) and is_plain(key):
+    if one_of(type(o), (list, dict, OrderedDict)) and is_plain(key):
         if w.is_outer(o):
             w.effect(f"deletes an item of a {_name(o)} made outside")
     else:
@@ -431,13 +438,13 @@ def delete_subscript(w: Watch, o: Any, key: Any) -> None:
 def iterate(w: Watch, x: Any) -> Any:
     """``iter(x)``: an iterator of this call."""
     kind = type(x)
-    if kind in CONTAINERS or is_tuple(x):
+    if one_of(kind, CONTAINERS) or is_tuple(x):
         if not w.entries(x):
             w.unknown(f"iterates over a {kind.__name__}")
-    elif kind in VIEWS or kind in ITERATORS:
+    elif one_of(kind, VIEWS) or one_of(kind, ITERATORS):
         if w.is_outer(x):
             w.effect(f"advances a {kind.__name__} made outside")
-        return w.fresh(iter(x)) if kind in VIEWS else x
+        return w.fresh(iter(x)) if one_of(kind, VIEWS) else x
     elif is_tensor(x):
         w.class_attribute(kind, "__iter__")
         return w.fresh(x.__iter__())
@@ -452,7 +459,7 @@ def iterate(w: Watch, x: Any) -> Any:
 def advance(w: Watch, iterator: Any) -> Any:
     """``next(iterator)``; raises StopIteration."""
     kind = type(iterator)
-    if kind not in ITERATORS:
+    if not one_of(kind, ITERATORS):
         method = method_of(w, iterator, "__next__")
         if method is not None:
             return _call(w, method, iterator)
@@ -460,7 +467,7 @@ def advance(w: Watch, iterator: Any) -> Any:
     elif w.is_outer(iterator):
         w.effect(f"advances a {kind.__name__} made outside")
     value = next(iterator)
-    if kind in _MAKE_TUPLES and type(value) is tuple:
+    if one_of(kind, _MAKE_TUPLES) and type(value) is tuple:
         w.fresh(value)
     return value
 

@@ -8,7 +8,7 @@ called from here, ``==``, ``hash``, ``repr`` and ``isinstance`` included.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
@@ -39,7 +39,8 @@ from mortice._capture.guards import (
     TensorLike,
     class_lookup,
 )
-from mortice._capture.observer.framework import VALUE_TYPES, is_tensor
+from mortice._capture.identity import one_of
+from mortice._capture.observer.framework import VALUE_TYPES, is_library, is_tensor
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ _BY_IDENTITY = (
 def is_plain(value: Any) -> bool:
     """Whether a value is immutable through and through and compared by value."""
     kind = type(value)
-    if kind in SCALARS or kind in VALUE_TYPES:
+    if one_of(kind, SCALARS) or one_of(kind, VALUE_TYPES):
         return True
     if kind is tuple:
         return all(map(is_plain, value))
@@ -105,6 +106,7 @@ class Watch:
         self.reasons: list[Reason] = []
         self.stage = stage
         self.frames: list[Any] = []
+        self._readers: dict[int, tuple[str, Any]] = {}
         #: Tensors made from Python data, each with its memory as it was made.
         self.constants: list[tuple[Any, Any]] = []
         self._fresh: dict[int, Any] = {}
@@ -133,7 +135,11 @@ class Watch:
             self.reasons.append(reason)
 
     def place(self) -> Place | None:
-        """The line that the innermost observed frame executes."""
+        """The line that the innermost observed frame executes, the framework's left out."""
+        for frame in reversed(self.frames):
+            module = frame.function.__globals__.get("__name__")
+            if not (type(module) is str and is_library(module)):
+                return frame.place()
         return self.frames[-1].place() if self.frames else None
 
     # -- objects of this call --------------------------------------------------------------------
@@ -144,11 +150,14 @@ class Watch:
         return value
 
     def is_fresh(self, value: Any) -> bool:
-        return id(value) in self._fresh
+        """Whether an object was made in this call; tensors that no read has found are."""
+        if id(value) in self._fresh:
+            return True
+        return is_tensor(value) and id(value) not in self._sources
 
     def is_outer(self, value: Any) -> bool:
         """Whether a mutable object was there before the call."""
-        return id(value) not in self._fresh
+        return not self.is_fresh(value)
 
     # -- sources ---------------------------------------------------------------------------------
 
@@ -207,7 +216,7 @@ class Watch:
         return value
 
     def _second_path(self, source: Source, known: Source, value: Any) -> Any:
-        if type(value) in _BY_IDENTITY or isinstance(known, ClassAttribute):
+        if one_of(type(value), _BY_IDENTITY) or isinstance(known, ClassAttribute):
             self.guard(source, IsObject(Ref(value)))
         else:
             self.guard(source, IsSame(known))
@@ -217,7 +226,7 @@ class Watch:
         if is_plain(value):
             return Equals(value)
         kind = type(value)
-        if kind in _BY_IDENTITY or issubclass(kind, type):
+        if one_of(kind, _BY_IDENTITY) or issubclass(kind, type):
             return IsObject(Ref(value))
         if is_tensor(value):
             return tensor_like(value)
@@ -238,7 +247,11 @@ class Watch:
         if is_plain(value) or self.is_fresh(value):
             return
         source = self.source(value)
-        if isinstance(source, Root) or type(value) in _BY_IDENTITY or issubclass(type(value), type):
+        if (
+            isinstance(source, Root)
+            or one_of(type(value), _BY_IDENTITY)
+            or issubclass(type(value), type)
+        ):
             return
         if self.once("pin", id(source)):
             self.guard(source, IsObject(Ref(value)))
@@ -278,14 +291,14 @@ class Watch:
         if self.is_fresh(container) or is_plain(container):
             return True
         kind = type(container)
-        if kind in (list, tuple) or is_tuple(container):
+        if one_of(kind, (list, tuple)) or is_tuple(container):
             self.length(container)
             for index in range(len(container)):
                 self.element(container, index)
             return True
-        if kind in (dict, OrderedDict):
+        if one_of(kind, (dict, OrderedDict)):
             return self._dict_entries(container)
-        return kind in (set, frozenset) and self._set_entries(container)
+        return one_of(kind, (set, frozenset)) and self._set_entries(container)
 
     def keys(self, container: Any) -> bool:
         """The keys of an outer dict are read, in order."""
@@ -320,11 +333,16 @@ class Watch:
     def deep(self, value: Any) -> bool:
         """A value is read through and through by somebody else. False if it has hidden state."""
         kind = type(value)
-        if is_plain(value) or is_tensor(value) or kind in _BY_IDENTITY or issubclass(kind, type):
+        if (
+            is_plain(value)
+            or is_tensor(value)
+            or one_of(kind, _BY_IDENTITY)
+            or issubclass(kind, type)
+        ):
             return True
-        if not (kind in CONTAINERS or is_tuple(value)) or not self.entries(value):
+        if not (one_of(kind, CONTAINERS) or is_tuple(value)) or not self.entries(value):
             return False
-        inside = value.values() if kind in (dict, OrderedDict) else value
+        inside = value.values() if one_of(kind, (dict, OrderedDict)) else value
         return all(self.deep(x) for x in inside)
 
     # -- the framework -------------------------------------------------------------------------
@@ -337,6 +355,30 @@ class Watch:
     def constant(self, tensor: Any) -> None:
         """A tensor was made from Python data: its values now are those of every call."""
         self.constants.append((tensor, tensor._a.copy() if hasattr(tensor._a, "copy") else None))
+
+    def known_tensors(self) -> Iterator[tuple[Any, Source]]:
+        """The tensors from outside, each with where it was found."""
+        for value in self._keep:
+            if is_tensor(value):
+                yield value, self._sources[id(value)]
+
+    def number_source(self, number: Any) -> Any:
+        """A number that went into a graph: itself, or where it comes from at each call."""
+        return number
+
+    def converted(self, kind: str, value: Any) -> None:
+        """The value read last went to Python as ``kind(value)``."""
+        stage = self.stage()
+        if stage:
+            self._readers[stage - 1] = (kind, value)
+
+    def reader_of(self, index: int, value: Any) -> tuple[str, Any]:
+        """How the value read at a place went to Python, and as what."""
+        return self._readers.get(index, ("item", value))
+
+    def release(self) -> None:
+        """The call is over: keep none of its objects alive."""
+        self._fresh.clear()
 
     # -- classes -------------------------------------------------------------------------------
 
@@ -354,7 +396,7 @@ class Watch:
     def _held(self, value: Any) -> Condition:
         if is_plain(value):
             return Equals(value)
-        if type(value) in CONTAINERS or is_tensor(value):
+        if one_of(type(value), CONTAINERS) or is_tensor(value):
             return self._condition(value)
         return IsObject(Ref(value, strong=True))
 
@@ -376,7 +418,7 @@ def tensor_like(t: Any) -> TensorLike:
 
 def _field_key(field: Any) -> Any:
     kind = type(field)
-    if kind in SCALARS:
+    if one_of(kind, SCALARS):
         return (kind, repr(field))
     if kind is tuple and is_plain(field):
         return (tuple, repr(field))

@@ -1,0 +1,240 @@
+"""Replay plans: what a recorded call did, as data from which a later call can be answered.
+
+A plan is a sequence of stretches. A stretch checks guards, runs segments, and ends with a value
+that Python read, or with the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mortice._capture.guard_check import apart
+from mortice._capture.guards import Apart, Guard, Source
+from mortice._capture.observer.watch import Watch
+from mortice._capture.outline import (
+    Container,
+    Found,
+    Outline,
+    TensorOf,
+    tensors_of,
+)
+from mortice._capture.trace import CallTrace, SegmentRun
+from mortice._capture.tree import Leaf
+from mortice._dispatch.state import THREAD
+
+
+class NotReplayable(Exception):
+    """The recorded call cannot be answered without running the function; the text says why."""
+
+
+@dataclass(frozen=True, eq=False)
+class FromRun:
+    """A tensor that a segment made: number of the run, and of the tensor among what it made."""
+
+    run: int
+    number: int
+
+
+@dataclass(frozen=True, eq=False)
+class Fixed:
+    """A tensor made from Python data: a copy of its memory as it was made.
+
+    ``fresh``: a new tensor for each call, because somebody may write to it or keep it.
+    """
+
+    tensor: Any
+    memory: Any
+
+
+#: Where a segment's input, a read tensor or a returned one comes from.
+Operand = Found | FromRun | Fixed
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """One segment: its inputs, and how often it writes to which leaf.
+
+    Attributes:
+        plan: how the recorded path ran it (``segment.Plan``).
+        leaves: where its tensors come from.
+        numbers: its Python numbers; a Found where it is looked up at each call.
+        writes: (leaf, number of in-place operators on its memory).
+        made: numbers of the tensors that were alive after it.
+    """
+
+    plan: Any
+    leaves: tuple[Operand, ...]
+    numbers: tuple[Any, ...]
+    writes: tuple[tuple[int, int], ...]
+    made: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Read:
+    """A value that Python read: ``kind`` is "item", or the class it was converted to."""
+
+    operand: Operand
+    kind: str
+    value: Any
+
+
+@dataclass(frozen=True, eq=False)
+class Stretch:
+    """What happens between two values read.
+
+    ``plain``: the call was in no mode (grad on, no autocast), and the guards say so.
+    """
+
+    guards: tuple[Guard, ...]
+    plain: bool
+    first_run: int
+    runs: tuple[Run, ...]
+    read: Read | None
+    result: Outline | None
+
+
+@dataclass(frozen=True, eq=False)
+class ReplayPlan:
+    """All of one recorded call."""
+
+    stretches: tuple[Stretch, ...]
+
+    @property
+    def guards(self) -> list[Guard]:
+        return [g for s in self.stretches for g in s.guards]
+
+
+#: Readers of values that a replay can repeat.
+_READERS = frozenset(("_local_scalar_dense",))
+
+
+def make_plan(watch: Watch, trace: CallTrace, result: Outline) -> ReplayPlan:
+    """The plan of a call that was observed and recorded. Raises NotReplayable."""
+    _check_trace(trace)
+    builder = _Builder(watch, trace)
+    runs = [builder.run(r) for r in trace.runs]
+    reads = [
+        Read(builder.operand(v.tensor, "reads a value of"), *watch.reader_of(i, v.value))
+        for i, v in enumerate(trace.values)
+    ]
+    outline = builder.outline(result)
+    guards = [*watch.guards, *builder.alias_guards(runs)]
+    return ReplayPlan(tuple(_stretches(trace, guards, runs, reads, outline)))
+
+
+def _stretches(
+    trace: CallTrace,
+    guards: Sequence[Guard],
+    runs: Sequence[Run],
+    reads: Sequence[Read],
+    outline: Outline,
+) -> Iterable[Stretch]:
+    at = 0
+    plain = THREAD.masks == (0, -1)
+    for stage in range(len(reads) + 1):
+        last = stage == len(reads)
+        end = len(runs) if last else trace.values[stage].after
+        yield Stretch(
+            tuple(g for g in guards if g.stage == stage),
+            plain,
+            at,
+            tuple(runs[at:end]),
+            None if last else reads[stage],
+            outline if last else None,
+        )
+        at = end
+
+
+def _check_trace(trace: CallTrace) -> None:
+    for read in trace.values:
+        if read.kind not in _READERS:
+            raise NotReplayable(f"reads the memory of a tensor ({read.kind})")
+    for _, name in trace.immediate:
+        if name not in _READERS:
+            raise NotReplayable(f"{name} runs by itself: what it gives is known only when it ran")
+    for run in trace.runs:
+        if run.plan.rebased:
+            raise NotReplayable("writes in place to a tensor from outside, with history")
+        if run.generators:
+            raise NotReplayable("draws random numbers")
+
+
+class _Builder:
+    def __init__(self, watch: Watch, trace: CallTrace) -> None:
+        self.watch = watch
+        self.made: dict[int, FromRun] = {}
+        self.fixed = {id(t): Fixed(t, memory) for t, memory in watch.constants}
+        self.count = 0
+
+    def operand(self, tensor: Any, what: str) -> Operand:
+        """Where a tensor comes from. Raises NotReplayable."""
+        found = self.made.get(id(tensor)) or self.fixed.get(id(tensor))
+        if found is not None:
+            return found
+        source = self.watch.source_if_known(tensor)
+        if source is None:
+            raise NotReplayable(f"{what} a tensor of unknown origin")
+        return Found(source)
+
+    def run(self, recorded: SegmentRun) -> Run:
+        leaves = tuple(self.operand(t, "computes with") for t in recorded.leaves)
+        numbers = tuple(self.watch.number_source(n) for n in recorded.numbers)
+        alive = [i for i, t in enumerate(recorded.made) if t is not None]
+        for i in alive:
+            self.made[id(recorded.made[i])] = FromRun(self.count, i)
+        self.count += 1
+        return Run(recorded.plan, leaves, numbers, _writes(recorded.plan), tuple(alive))
+
+    def outline(self, outline: Any) -> Any:
+        if isinstance(outline, TensorOf):
+            operand = self.operand(outline.tensor, "returns")
+            return operand if isinstance(operand, Found) else TensorOf(operand)
+        if isinstance(outline, Container):
+            items = tuple(map(self.outline, outline.items))
+            return Container(outline.number, outline.make, items, outline.kind)
+        return outline
+
+    def alias_guards(self, runs: Sequence[Run]) -> Iterable[Guard]:
+        """Where memory from outside is written to, which inputs share it, and which do not."""
+        given: dict[int, tuple[Source, int]] = {}
+        written: dict[int, Source] = {}
+        for run in runs:
+            targets = {i for i, _ in run.writes}
+            for i, operand in enumerate(run.leaves):
+                if isinstance(operand, Found):
+                    source = operand.source
+                    given.setdefault(id(source), (source, self.stage_of(source)))
+                    if i in targets:
+                        written[id(source)] = source
+        tensors = {id(s): t for t, s in self.watch.known_tensors()}
+        for w in written.values():
+            for source, stage in given.values():
+                if source is not w:
+                    separate = apart(tensors[id(source)], tensors[id(w)])
+                    stage = max(stage, self.stage_of(w))
+                    yield Guard(source, Apart(w, separate), stage)
+
+    def stage_of(self, source: Source) -> int:
+        """The stage at which a source was first guarded."""
+        return next((g.stage for g in self.watch.guards if g.source is source), 0)
+
+
+def _writes(plan: Any) -> tuple[tuple[int, int], ...]:
+    """(leaf, in-place operators on its memory) of a recorded path."""
+    from mortice._capture.hazards import cell_of
+
+    counts: dict[int, int] = {}
+    for step in plan.steps:
+        for i in step.call.op.schema.mutated:
+            cell = cell_of(step.wants[i])
+            if isinstance(cell, Leaf):
+                counts[cell.number] = counts.get(cell.number, 0) + 1
+    return tuple(counts.items())
+
+
+__all__ = [
+    "Fixed", "Found", "FromRun", "NotReplayable", "Operand", "Read", "ReplayPlan", "Run", "Stretch",
+    "make_plan", "tensors_of",
+]  # fmt: skip

@@ -1,0 +1,191 @@
+"""Replay: answering calls of a compiled function without running it.
+
+The first calls are observed. What proves to be free of effects becomes a path in a tree: a node
+checks the guards that were first read there and runs segments; its edges are the values that Python
+read next. A later call walks the tree. Where it finds no way on, Python runs the function from its
+beginning, and takes what the walk has computed already instead of computing it again.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from mortice._capture.guard_check import first_failure
+from mortice._capture.guard_code import Unreachable
+from mortice._capture.guards import Guard
+from mortice._capture.prefix import Prefix
+
+#: Calls with effects, or things unknown, that are observed before the function always runs.
+IMPURE_CALLS = 2
+#: Calls that end with an error, likewise.
+RAISING_CALLS = 4
+#: Alternatives at one place of the tree, and calls observed with less than that many replays.
+ALTERNATIVES = 8
+OBSERVED_CALLS = 64
+#: Misses kept for reports.
+MISSES = 32
+
+
+class Replay:
+    """The tree of one compiled object; ``Compiled`` hands its calls to ``call``."""
+
+    def __init__(self, compiled: Any) -> None:
+        self.compiled = compiled
+        self.roots: list[Any] = []
+        self.observing = True
+        self.impure = 0
+        self.raised = 0
+        self._lock = threading.Lock()
+
+    def call(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """The result of a call: replayed, observed, or recorded."""
+        for node in self.roots:
+            found = node.check(args, kwargs)
+            if found.__class__ is tuple:
+                if node.finish is not None:
+                    self.compiled.verdict.replayed += 1
+                    return node.finish(found)
+                return self._walk(node, found, args, kwargs)
+        return self._run(args, kwargs, None, None, None)
+
+    def _walk(self, node: Any, found: Any, args: Any, kwargs: Any) -> Any:
+        prefix = Prefix()
+        made: list[Any] = []
+        while True:
+            node.go(found, made, prefix)
+            if node.value is None:
+                self.compiled.verdict.replayed += 1
+                return node.build(found, made)
+            value = node.value(found, made)
+            prefix.values.append(value)
+            key = _edge(node.convert(value))
+            for child in node.children.get(key, ()):
+                found = child.check(args, kwargs)
+                if found.__class__ is tuple:
+                    node = child
+                    break
+            else:
+                prefix.rewind()
+                return self._run(args, kwargs, prefix, node, key)
+
+    # -- running the function ------------------------------------------------------------------
+
+    def _run(self, args: Any, kwargs: Any, prefix: Any, node: Any, key: Any) -> Any:
+        """Run the function after a miss at the root, or behind ``node`` by the value ``key``."""
+        verdict = self.compiled.verdict
+        verdict.resumed += prefix is not None
+        alternatives = self.roots if node is None else node.children.get(key, ())
+        self._note_miss(alternatives, args, kwargs)
+        width = len(alternatives) if node is None else max(len(alternatives), len(node.children))
+        if not self.observing or width >= ALTERNATIVES:
+            return self.compiled.call_recorded(args, kwargs, prefix=prefix)[0]
+        from mortice._capture.observed import Observation, observed_call
+        from mortice._capture.observer.decode import support
+
+        unsupported = support()
+        if unsupported is not None:
+            self._stop(unsupported)
+            return self.compiled.call_recorded(args, kwargs, prefix=prefix)[0]
+        seen = Observation()
+        verdict.observed += 1
+        try:
+            result = observed_call(self.compiled, args, kwargs, prefix, seen)
+        except BaseException:
+            self._raised(seen.reasons)
+            raise
+        if seen.plan is None:
+            self._impure(seen.reasons)
+        else:
+            self._insert(seen.plan, node, key)
+        if verdict.observed > OBSERVED_CALLS and verdict.replayed < verdict.observed:
+            self._stop("guards or values change from call to call")
+        return result
+
+    def _impure(self, reasons: Any) -> None:
+        self.compiled.verdict.add_reasons(reasons)
+        self.impure += 1
+        if self.impure >= IMPURE_CALLS:
+            self._stop("")
+
+    def _raised(self, reasons: Any) -> None:
+        """A call that raises has no plan; wrong arguments alone do not stop observing."""
+        from mortice._capture.observer import Reason
+
+        self.compiled.verdict.add_reasons([*reasons, Reason("unknown", "raises an error", "")])
+        self.raised += 1
+        if self.raised >= RAISING_CALLS:
+            self._stop("")
+
+    def _stop(self, why: str) -> None:
+        """Observe no more; without any plan, calls go straight to the recorder."""
+        self.observing = False
+        verdict = self.compiled.verdict
+        if why:
+            from mortice._capture.observer import Reason
+
+            verdict.add_reasons([Reason("unknown", why, "")])
+        if not self.roots:
+            verdict.always_runs = True
+            self.compiled.replay = None
+
+    def _insert(self, plan: Any, node: Any, key: Any) -> None:
+        """Add a plan behind the last node of the tree that the call went through."""
+        from mortice._capture.stretch import Node, edge
+
+        with self._lock:
+            depth = 0 if node is None else node.depth + 1
+            stretches = list(plan.stretches[depth:])
+            if node is not None:
+                stretches[0] = _with_earlier_guards(stretches[0], plan, node)
+            try:
+                chain = [Node(s, depth + i) for i, s in enumerate(stretches)]
+            except Unreachable as error:
+                self._note(f"{error} is gone already")
+                return
+            chain[0].parent = node
+            for parent, child in itertools.pairwise(chain):
+                parent.children[edge(parent.stretch.read.value)] = [child]
+                child.parent = parent
+            if node is None:
+                self.roots = [*self.roots, chain[0]]
+            else:
+                node.children = {
+                    **node.children, key: [*node.children.get(key, ()), chain[0]]
+                }  # fmt: skip
+
+    def _note_miss(self, alternatives: Any, args: Any, kwargs: Any) -> None:
+        if len(self.compiled.verdict.misses) >= MISSES:
+            return
+        for node in alternatives:
+            failed = first_failure(node.stretch.guards, args, kwargs)
+            if failed is not None:
+                self._note(failed)
+
+    def _note(self, text: str) -> None:
+        self.compiled.verdict.misses.append(text)
+
+
+def _with_earlier_guards(stretch: Any, plan: Any, node: Any) -> Any:
+    """The stretch, with what its call read before that the nodes walked through do not guard."""
+    known: set[Any] = set()
+    at = node
+    while at is not None:
+        known.update(map(_guard_key, at.stretch.guards))
+        at = at.parent
+    earlier = [g for s in plan.stretches[: node.depth + 1] for g in s.guards]
+    more = tuple(g for g in earlier if _guard_key(g) not in known)
+    return replace(stretch, guards=(*more, *stretch.guards)) if more else stretch
+
+
+def _guard_key(guard: Guard) -> Any:
+    return (str(guard.source), str(guard.condition))
+
+
+def _edge(value: Any) -> Any:
+    if value.__class__ is float:
+        return value.hex()
+    return repr(value) if value.__class__ is complex else value

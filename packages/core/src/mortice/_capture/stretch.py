@@ -1,0 +1,209 @@
+"""Stretches of a plan as Python functions: check, run, read, and make the result."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from mortice._capture.guard_code import Check, compile_check
+from mortice._capture.guards import Source
+from mortice._capture.outline import Container, Found, TensorOf, compile_outline
+from mortice._capture.plan import Fixed, FromRun, Operand, Run, Stretch
+from mortice._capture.results import maker
+from mortice._tensor.make import storage_of, wrap
+
+#: Values read, as their kinds give them to Python.
+CONVERT: dict[str, Callable[[Any], Any]] = {
+    "bool": bool,
+    "int": int,
+    "float": float,
+    "complex": complex,
+    "item": lambda value: value,
+}
+
+
+class Node:
+    """A stretch in the tree, compiled.
+
+    Attributes:
+        check: guards; gives the objects that the rest needs.
+        finish: ``finish(found)`` -> the result, where the stretch is the whole plan; else None.
+        go: ``go(found, made, prefix)`` runs the segments, noting what they gave.
+        value: ``value(found, made)`` -> what the tensor holds that Python reads next.
+        build: ``build(found, made)`` -> the result.
+        children: value -> the stretches that may follow it. depth: values read before.
+    """
+
+    __slots__ = (
+        "build", "check", "children", "convert", "depth", "finish", "go", "parent", "stretch",
+        "value",
+    )  # fmt: skip
+
+    def __init__(self, stretch: Stretch, depth: int) -> None:
+        self.stretch = stretch
+        self.depth = depth
+        self.parent: Node | None = None
+        self.children: dict[Any, list[Node]] = {}
+        writer = _Writer(stretch)
+        self.check: Check = compile_check(stretch.guards, writer.sources)
+        self.go: Any = writer.go()
+        self.value: Any = None
+        self.build: Any = None
+        self.finish: Any = None
+        self.convert: Any = None
+        if stretch.read is not None:
+            self.value = writer.value()
+            self.convert = CONVERT[stretch.read.kind]
+        else:
+            self.build = writer.build()
+            if not stretch.first_run:
+                self.finish = writer.finish()
+
+
+def edge(value: Any) -> Any:
+    """A value as a key: zeros by sign, and NaN is NaN."""
+    if type(value) is float:
+        return value.hex()
+    return repr(value) if type(value) is complex else value
+
+
+class _Writer:
+    """Makes the functions of one stretch; operands become expressions."""
+
+    def __init__(self, stretch: Stretch) -> None:
+        self.stretch = stretch
+        self.sources: list[Source] = []
+        self.positions: dict[int, int] = {}
+        self.names: dict[str, Any] = {
+            "__builtins__": builtins,
+            "storage_of": storage_of,
+            "copy_of": copy_of,
+        }
+        for run in stretch.runs:
+            for operand in (*run.leaves, *run.numbers):
+                self.note(operand)
+        if stretch.read is not None:
+            self.note(stretch.read.operand)
+        for found in _found(stretch.result):
+            self.note(found)
+
+    def note(self, operand: Any) -> None:
+        if isinstance(operand, Found) and id(operand.source) not in self.positions:
+            self.positions[id(operand.source)] = len(self.sources)
+            self.sources.append(operand.source)
+
+    def name(self, value: Any, prefix: str) -> str:
+        name = f"{prefix}{len(self.names)}"
+        self.names[name] = value
+        return name
+
+    def operand(self, x: Any) -> str:
+        if isinstance(x, TensorOf):
+            x = x.tensor
+        if isinstance(x, Found):
+            return f"f{self.positions[id(x.source)]}"
+        if isinstance(x, FromRun):
+            table = f"m{x.run}" if x.run >= self.stretch.first_run else f"made[{x.run}]"
+            return f"{table}[{x.number}]"
+        if isinstance(x, Fixed):
+            return f"copy_of({self.name(x, 'k')})"
+        return self.name(x, "n")
+
+    # -- the functions -------------------------------------------------------------------------
+
+    def unpack(self) -> list[str]:
+        count = len(self.sources)
+        return [f"{''.join(f'f{i}, ' for i in range(count))}= found"] if count else []
+
+    def run(self, run: Run, number: int, noted: bool) -> list[str]:
+        leaves = ", ".join(map(self.operand, run.leaves))
+        tensors = f"({leaves}, )" if run.leaves else "()"
+        plan = self.name(run.plan, "plan")
+        numbers = "".join(f"{self.operand(n)}, " for n in run.numbers)
+        lines = [f"t{number} = {tensors}"]
+        for leaf, _ in run.writes:
+            lines += [
+                f"s{number}_{leaf} = storage_of(t{number}[{leaf}])",
+                f"w{number}_{leaf} = s{number}_{leaf}.version",
+            ]
+            if noted:
+                lines.append(f"prefix.versions.append((s{number}_{leaf}, w{number}_{leaf}))")
+        segment = self.name(run.plan.segment, "segment")
+        direct = self.name(run.plan.segment.run, "run")
+        if self.stretch.plain:
+            lines += [f"{segment}.hits += 1", f"outs = {direct}(*t{number}, {numbers})"]
+        else:
+            lines.append(f"outs = {plan}.run(t{number}, ({numbers}), ())")
+        for leaf, count in run.writes:
+            lines.append(f"s{number}_{leaf}.version = w{number}_{leaf} + {count}")
+        make = self.name(maker(run.plan, _made_count(run)), "make")
+        lines.append(f"m{number} = {make}(outs, t{number})")
+        if noted:
+            lines += [f"made.append(m{number})", f"prefix.runs.append(({plan}, outs))"]
+        return lines
+
+    def runs(self, noted: bool) -> list[str]:
+        first = self.stretch.first_run
+        return [
+            line
+            for i, run in enumerate(self.stretch.runs)
+            for line in self.run(run, first + i, noted)
+        ]
+
+    def go(self) -> Any:
+        return self.function("found, made, prefix", [*self.unpack(), *self.runs(True)])
+
+    def value(self) -> Any:
+        assert self.stretch.read is not None
+        return self.function(
+            "found, made", [*self.unpack(), *self.made(), f"return {self.read()}.item()"]
+        )
+
+    def read(self) -> str:
+        assert self.stretch.read is not None
+        return self.operand(self.stretch.read.operand)
+
+    def build(self) -> Any:
+        return self.function("found, made", [*self.unpack(), *self.made(), self.result()])
+
+    def finish(self) -> Any:
+        return self.function("found", [*self.unpack(), *self.runs(False), self.result()])
+
+    def made(self) -> list[str]:
+        first = self.stretch.first_run
+        return [f"m{first + i} = made[{first + i}]" for i in range(len(self.stretch.runs))]
+
+    def result(self) -> str:
+        assert self.stretch.result is not None
+        return f"return {compile_outline(self.stretch.result, self.operand, self.names)}"
+
+    def function(self, parameters: str, lines: Sequence[str]) -> Any:
+        body = [f" {line}" for line in (*lines, "return None")]
+        text = "\n".join([f"def replay({parameters}):", *body])
+        exec(compile(text, "<mortice replay>", "exec"), self.names)  # noqa: S102  made here
+        made = self.names.pop("replay")
+        made.text = text
+        return made
+
+
+def _made_count(run: Run) -> int:
+    return max(run.made, default=-1) + 1
+
+
+def _found(outline: Any) -> list[Found]:
+    if isinstance(outline, Found):
+        return [outline]
+    if isinstance(outline, TensorOf):
+        return [outline.tensor] if isinstance(outline.tensor, Found) else []
+    if isinstance(outline, Container):
+        return [f for item in outline.items for f in _found(item)]
+    return []
+
+
+def copy_of(fixed: Fixed) -> Any:
+    """A tensor with the memory that a constant of the call had when it was made."""
+    return wrap(fixed.memory.copy(), fixed.tensor._t)
+
+
+__all__ = ["CONVERT", "Node", "Operand", "copy_of", "edge"]

@@ -1,0 +1,45 @@
+"""The verdict on a compiled function: whether its calls can be replayed, and why not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass
+class Verdict:
+    """What is known so far, for reports.
+
+    Attributes:
+        always_runs: no call is replayed (any more): the function itself runs each time.
+        reasons: why, each with the line (``observer.Reason``).
+        observed, replayed, resumed: calls observed, calls answered without running the function,
+            calls whose replay had to give up on the way.
+        misses: why calls were not replayed: the guard that failed, with what was found.
+    """
+
+    always_runs: bool = False
+    reasons: list[Any] = field(default_factory=list)
+    observed: int = 0
+    replayed: int = 0
+    resumed: int = 0
+    misses: list[str] = field(default_factory=list)
+
+    def add_reasons(self, reasons: Any) -> None:
+        """Note reasons that are not known yet."""
+        self.reasons += [r for r in reasons if r not in self.reasons]
+
+    @property
+    def name(self) -> str:
+        """``"replay"``, ``"always run"``, or ``"not called yet"``."""
+        if self.always_runs:
+            return "always run"
+        return "replay" if self.observed else "not called yet"
+
+    def lines(self) -> list[str]:
+        """As a report shows it."""
+        counts = f"observed {self.observed}, replayed {self.replayed}, resumed {self.resumed}"
+        text = [f"verdict: {self.name}; {counts}"]
+        text += [f"  {reason}" for reason in self.reasons]
+        text += [f"  missed: {miss}" for miss in self.misses]
+        return text
