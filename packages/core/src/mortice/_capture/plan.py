@@ -21,7 +21,6 @@ from mortice._capture.outline import (
     tensors_of,
 )
 from mortice._capture.trace import CallTrace, SegmentRun
-from mortice._capture.tree import Leaf
 from mortice._dispatch.state import THREAD
 
 
@@ -185,7 +184,7 @@ class _Builder:
         for i in alive:
             self.made[id(recorded.made[i])] = FromRun(self.count, i)
         self.count += 1
-        return Run(recorded.plan, leaves, numbers, _writes(recorded.plan), tuple(alive))
+        return Run(recorded.plan, leaves, numbers, tuple(recorded.plan.written), tuple(alive))
 
     def outline(self, outline: Any) -> Any:
         if isinstance(outline, TensorOf):
@@ -219,19 +218,6 @@ class _Builder:
     def stage_of(self, source: Source) -> int:
         """The stage at which a source was first guarded."""
         return next((g.stage for g in self.watch.guards if g.source is source), 0)
-
-
-def _writes(plan: Any) -> tuple[tuple[int, int], ...]:
-    """(leaf, in-place operators on its memory) of a recorded path."""
-    from mortice._capture.hazards import cell_of
-
-    counts: dict[int, int] = {}
-    for step in plan.steps:
-        for i in step.call.op.schema.mutated:
-            cell = cell_of(step.wants[i])
-            if isinstance(cell, Leaf):
-                counts[cell.number] = counts.get(cell.number, 0) + 1
-    return tuple(counts.items())
 
 
 __all__ = [

@@ -32,7 +32,6 @@ def _adopting(plan: Any, count: int) -> Maker:
     """Each output of the graph is one tensor: take it as it is if its memory is laid out so."""
     general = _general(plan, count)
     rows = [(number, whole[0].number, *_layout(whole[0])) for number, whole, _ in plan.fills]
-    untracked = not any(s.call.grad for s in plan.steps)
 
     def make(outs: Sequence[Any], tensors: Sequence[Any]) -> Sequence[Any]:
         made: list[Any] = [None] * count
@@ -41,8 +40,6 @@ def _adopting(plan: Any, count: int) -> Maker:
             a = out._a
             if type(a) is not _ndarray or a.strides != strides or a.shape != shape:
                 return general(outs, tensors)
-            if untracked:
-                out._s = None  # how it was computed does not count as writes
             made[place] = out
         return made
 
