@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from mortice.backend import result_type, wrap
-from mortice_cpu.kernels._elementwise import row_major
+from mortice_cpu.kernels._elementwise import in_order, row_major
 
 Kernel = Callable[..., Any]
 
@@ -84,10 +84,8 @@ def repeat_interleave(repeats: Any, output_size: Any) -> Any:
 def flip(self: Any, dims: Any) -> Any:
     a = self._a
     if not a.ndim or not dims:
-        return wrap(a.copy(order="K"), self._t)
-    out = np.empty_like(a)
-    out[...] = np.flip(a, dims)
-    return wrap(out, self._t)
+        return wrap(a.copy(), self._t)
+    return wrap(np.flip(a, dims).copy(order="C"), self._t)
 
 
 def roll(self: Any, shifts: Any, dims: Any) -> Any:
@@ -136,7 +134,7 @@ KERNELS: dict[str, Kernel] = {
     "stack": stack,
     "repeat": repeat,
     "repeat_interleave.Tensor": repeat_interleave,
-    "flip": flip,
+    "flip": in_order(flip),
     "roll": row_major(roll),
     "tril": row_major(tril),
     "triu": row_major(triu),

@@ -8,7 +8,7 @@ from typing import Any
 from mortice._base.errors import DataDependentOutput, ShapeError
 from mortice._capture.fake import FakeTensorMode, constant_of
 from mortice._dispatch.state import THREAD
-from mortice._tensor import make
+from mortice._tensor import host, make
 from mortice._types import dtypes, shapes
 
 
@@ -54,7 +54,7 @@ def resize_(self: Any, size: Any, memory_format: Any) -> Any:
 def local_scalar_dense(self: Any) -> Any:
     known = constant_of(self)
     if known is not None:
-        return known.item()
+        return host.local_scalar_dense(known)
     env = _mode().shape_env
     if env is None:
         raise _needs_values("aten::_local_scalar_dense", "the value of an element")

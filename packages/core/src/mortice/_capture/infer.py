@@ -47,9 +47,7 @@ def results(op: Operator, args: Any) -> list[Spec | None] | None:
     meta = op.registered("Meta")
     if meta is not None:
         return _from_meta(meta, args, device)
-    rule = op.shape_rule()
-    assert rule is not None
-    found = rule(*args)
+    found = rows.spec_rule(op)(*args)
     if type(found) is list:
         return [None if one is None else _spec(one, device) for one in found]
     if type(found) is tuple:

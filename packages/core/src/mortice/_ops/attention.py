@@ -28,7 +28,9 @@ def scaled_dot_product_attention(
     if dtype.itemsize == 2:  # rounded once, at the end
         query, key, value = query.float(), key.float(), value.float()
     rows, columns = query._a.shape[-2], key._a.shape[-2]
-    factor = 1 / math.sqrt(query._a.shape[-1]) if scale is None else scale
+    width = query._a.shape[-1]
+    root = math.sqrt(width) if type(width) is int else width**0.5
+    factor = 1 / root if scale is None else scale
     scores = (query * factor).matmul(key.transpose(-2, -1))
     if is_causal:
         attn_mask = call("full", (rows, columns), 1, dtypes.bool_, None, query.device, None).tril(0)

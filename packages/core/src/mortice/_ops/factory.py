@@ -244,7 +244,7 @@ def _count(start: Any, end: Any, step: Any) -> int:
 
 def range_step(start: Any, end: Any, step: Any, dtype: Any, *rest: Any) -> Any:
     _count(start, end, step)
-    return (int((end - start) / step) + 1,), dtype or dtypes.default.dtype
+    return (math.floor((end - start) / step) + 1,), dtype or dtypes.default.dtype
 
 
 def linspace(start: Any, end: Any, steps: int, dtype: Any, *rest: Any) -> Any:

@@ -63,7 +63,8 @@ def addmm(self: Any, mat1: Any, mat2: Any, beta: Any, alpha: Any) -> Any:
 
 
 def _expandable(name: str, x: Any, shape: Sequence[int]) -> None:
-    if tuple(broadcast(tuple(x._a.shape), shape)) != tuple(shape):
+    found = tuple(broadcast(tuple(x._a.shape), shape))
+    if len(found) != len(shape) or found != tuple(shape):
         raise ShapeError(
             f"{name}: The expanded size of the tensor {list(shape)} must match the existing size "
             f"{list(x.shape)}."

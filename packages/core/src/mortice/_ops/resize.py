@@ -6,6 +6,7 @@ The matrices live with the devices' kernels; the gradient is the product with th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import product
 from typing import Any
@@ -39,7 +40,7 @@ def _vec(x: Any, output_size: Any, factors: Any, n: int) -> tuple[tuple[int, ...
         raise InvalidValue("Must specify exactly one of output_size and scale_factors")
     if output_size is not None:
         return tuple(output_size), (None,) * n
-    sizes = tuple(int(m * f) for m, f in zip(x._a.shape[2:], factors))
+    sizes = tuple(math.floor(m * f) for m, f in zip(x._a.shape[2:], factors))
     return sizes, tuple(factors)
 
 

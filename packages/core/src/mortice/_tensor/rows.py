@@ -13,7 +13,7 @@ import numpy as np
 from mortice._base.errors import AutogradError, DTypeError, ShapeError
 from mortice._dispatch import backends
 from mortice._dispatch import keys as K
-from mortice._dispatch.operator import Kernel, Operator, get, is_composite, mark_composite
+from mortice._dispatch.operator import Kernel, Operator, Row, get, is_composite, mark_composite
 from mortice._tensor.make import meta, restride, storage_of, view_of
 from mortice._types.promotion import can_cast
 from mortice._types.shapes import elementwise_strides, has_overlap
@@ -79,11 +79,18 @@ def meta_kernel(op: Operator) -> Kernel:
 
 def spec_rule(op: Operator) -> Kernel:
     """The shape rule, with the strides of elementwise results where it leaves them away."""
-    rule = op.shape_rule()
-    assert rule is not None
-    if "pointwise" not in op.row.tags:
-        return rule
+    found = _SPEC_RULES.get(op.row)
+    if found is None:
+        rule = op.shape_rule()
+        assert rule is not None
+        found = _SPEC_RULES[op.row] = _with_strides(rule) if "pointwise" in op.row.tags else rule
+    return found
 
+
+_SPEC_RULES: dict[Row, Kernel] = {}
+
+
+def _with_strides(rule: Kernel) -> Kernel:
     def with_strides(*args: Any) -> Any:
         found = rule(*args)
         if type(found) is not tuple or len(found) != 2:

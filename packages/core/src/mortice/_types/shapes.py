@@ -280,7 +280,7 @@ def wrap_dims(dims: Any, ndim: int) -> Shape:
 
 def broadcast(a: Sequence[int], b: Sequence[int]) -> Shape:
     """The shape in which two operands meet; ShapeError names the dimension that does not fit."""
-    if a == b:
+    if len(a) == len(b) and a == b:  # symbolic sizes of other dimensions are not to be compared
         return tuple(a)
     if len(a) < len(b):
         return tuple(reversed(_broadcast(b, a, swapped=True)))

@@ -160,9 +160,23 @@ class ShapeEnv:
         if scale != 1:
             base = Expr({m: c // scale for m, c in base.terms})
         low, high = self._interval(base)
-        for known in (self._shifted(base), self._known(base)):
+        for known in (self._shifted(base), self._known(base), self._unfloored(base)):
             low, high = max(low, known[0]), min(high, known[1])
         return low * scale, high * scale
+
+    def _unfloored(self, base: Expr) -> Range:
+        """Bounds seen where ``2 * (n // 2)`` is written as ``n - n % 2``."""
+        found = base
+        for monomial, coefficient in base.terms:
+            if len(monomial) != 1 or monomial[0][1] != 1 or monomial[0][0].kind != "//":
+                continue
+            number, divisor = monomial[0][0].args
+            c = divisor.constant
+            if c is not None and c > 0 and coefficient % c == 0:
+                exact = E.sub(number, E.mod(number, divisor))
+                found = E.sub(found, Expr({monomial: coefficient}))
+                found = E.add(found, exact, coefficient // c)
+        return (-_INF, _INF) if found is base else self.range_of(found)
 
     def _known(self, base: Expr) -> Range:
         found = self._bounds.get(base)
@@ -210,10 +224,25 @@ class ShapeEnv:
         if atom.kind == "symbol":
             return self._bounds.get(E.of_atom(atom), (-_INF, _INF))
         if atom.kind == "floor":
-            return (-_INF, _INF)
+            low, high = self._float_range(atom.args[0])
+            return (
+                low if low == -_INF else math.floor(low),
+                high if high == _INF else math.floor(high),
+            )
         found = _ATOM_RANGE[atom.kind](*(self.range_of(x) for x in atom.args))
         known = self._known(E.of_atom(atom))
         return max(found[0], known[0]), min(found[1], known[1])
+
+    def _float_range(self, x: Any) -> Range:
+        if isinstance(x, Expr):
+            return self.range_of(x)
+        if isinstance(x, float):
+            return (x, x)
+        bounds = _FLOAT_RANGE.get(x.op)
+        if bounds is None:
+            return (-_INF, _INF)
+        low, high = bounds(*(self._float_range(a) for a in x.args))
+        return (-_INF, _INF) if math.isnan(low) or math.isnan(high) else (low, high)
 
     def decide(self, left: Any, relation: str, right: Any) -> bool | None:
         """The answer that holds for all sizes, or None if it depends on them."""
@@ -446,6 +475,18 @@ def _floor_over(a: float, b: float) -> float:
 def _remainder(a: Range, b: Range) -> Range:
     return (0, b[1] - 1) if b[0] > 0 else (-_INF, _INF)
 
+
+def _ratio(a: Range, b: Range) -> Range:
+    return _product(a, (1 / b[1], 1 / b[0])) if b[0] > 0 else (-_INF, _INF)
+
+
+_FLOAT_RANGE: dict[str, Callable[..., Range]] = {
+    "float": lambda a: a,
+    "+": lambda a, b: (a[0] + b[0], a[1] + b[1]),
+    "-": lambda a, b: (a[0] - b[1], a[1] - b[0]),
+    "*": _product,
+    "/": _ratio,
+}
 
 _ATOM_RANGE: dict[str, Callable[..., Range]] = {
     "//": _quotient,

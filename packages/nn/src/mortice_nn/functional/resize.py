@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -121,16 +122,18 @@ def _interpolate_target(
     if (size is None) == (scale_factor is None):
         raise InvalidValue("interpolate: pass either size or scale_factor, one of the two")
     if size is not None:
-        sizes = list(size) if isinstance(size, Sequence) else [int(size)] * n
+        sizes = list(size) if isinstance(size, Sequence) else [size] * n
         if len(sizes) != n:
             raise InvalidValue(f"interpolate: size must have {n} entries, found {tuple(sizes)}")
-        return [int(s) for s in sizes], [None] * n
+        return sizes, [None] * n
     factors = list(scale_factor) if isinstance(scale_factor, Sequence) else [scale_factor] * n
     if len(factors) != n:
         raise InvalidValue(
             f"interpolate: scale_factor must have {n} entries, found {tuple(factors)}"
         )
-    target = [int(have * factor) for have, factor in zip(input.shape[2:], factors, strict=True)]
+    target = [
+        math.floor(have * factor) for have, factor in zip(input.shape[2:], factors, strict=True)
+    ]
     return target, ([None] * n if recompute else [float(factor) for factor in factors])
 
 
