@@ -16,7 +16,8 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*has no kernel for device 'ref'
 def model() -> nn.Module:
     mortice.manual_seed(0)
     return nn.Sequential(
-        nn.Conv2d(1, 4, 3, padding=1),
+        # Without a bias: the next layer takes it out again, its gradient would be rounding alone.
+        nn.Conv2d(1, 4, 3, padding=1, bias=False),
         nn.BatchNorm2d(4),
         nn.ReLU(),
         nn.MaxPool2d(2),

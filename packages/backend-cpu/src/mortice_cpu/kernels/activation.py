@@ -382,6 +382,10 @@ def log_sigmoid_backward(grad: Any, self: Any, buffer: Any) -> Any:
     return _log_sigmoid_gradient(grad, self)
 
 
+def _conj(a: Any) -> Any:
+    return a.conj() if a.dtype.kind == "c" else a
+
+
 def _halves(a: Any, dim: int) -> Any:
     if not a.ndim or a.shape[dim] % 2:
         raise TypeError("dim")
@@ -439,8 +443,8 @@ KERNELS: dict[str, Kernel] = {
     "log_sigmoid_backward": log_sigmoid_backward,
     "glu": glu,
     "glu_backward": glu_backward,
-    "sigmoid_backward": gradient(lambda g, y: g * (1 - y) * y, "sigmoid_backward"),
-    "tanh_backward": gradient(lambda g, y: g * (1 - y * y), "tanh_backward"),
+    "sigmoid_backward": gradient(lambda g, y: g * _conj((1 - y) * y), "sigmoid_backward"),
+    "tanh_backward": gradient(lambda g, y: g * _conj(1 - y * y), "tanh_backward"),
 }
 
 silence(globals())

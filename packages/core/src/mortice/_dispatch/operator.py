@@ -245,9 +245,18 @@ class Operator:
         return getattr(self.row.module(), self.row.body) if self.row.body else None
 
     def decomposition(self) -> Kernel | None:
-        """The explicit decomposition, used below autograd where a device has no kernel."""
+        """The explicit decomposition, used below autograd where a device has no kernel.
+
+        A dotted name is of a module beside the family's: ``decomposed.activation.silu``.
+        """
         name = self.row.decomposition
-        return getattr(self.row.module(), name) if name else None
+        if not name:
+            return None
+        module, dot, function = name.rpartition(".")
+        if not dot:
+            return getattr(self.row.module(), name)
+        package = self.row.module().__name__.rpartition(".")[0]
+        return getattr(import_module(f"{package}.{module}"), function)
 
 
 def clear_tables() -> None:

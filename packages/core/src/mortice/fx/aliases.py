@@ -15,8 +15,9 @@ from mortice._base.errors import TraceError
 from mortice._tensor.make import storage_of
 from mortice.fx.node import Node
 
-#: Records a call: (overload, args that hold nodes, the result's tensor for its metadata) -> its node.
-Record = Callable[[Any, tuple[Any, ...], Any], Node]
+#: Records a call: (overload, args that hold nodes, the result's tensor for its metadata, which of
+#: several results) -> the result's node.
+Record = Callable[..., Node]
 
 
 class Memory:
@@ -60,7 +61,7 @@ class Value:
         view = self.view
         if self.epoch != self.memory.epoch and view is not None:
             parent = view.parent.read(record)
-            self.node = _viewed(view, parent, self.tensor, record)
+            self.node = record(view.func, (parent, *view.args), self.tensor, view.index)
         self.epoch = self.memory.epoch
         return self.node
 
@@ -78,16 +79,6 @@ class Value:
         self.memory.epoch += 1
         for one in chain:
             one.epoch = self.memory.epoch
-
-
-def _viewed(view: View, parent: Node, tensor: Any, record: Record) -> Node:
-    if view.index is None:
-        return record(view.func, (parent, *view.args), tensor)
-    import operator
-
-    # The list of views itself has no tensor to show.
-    whole = record(view.func, (parent, *view.args), None)
-    return record(operator.getitem, (whole, view.index), tensor)
 
 
 class Values:

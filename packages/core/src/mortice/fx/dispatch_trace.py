@@ -13,13 +13,14 @@ from mortice._dispatch.modes import DispatchMode
 from mortice._dispatch.operator import Operator
 from mortice._tensor import rows
 from mortice._tensor.generator import Generator
-from mortice._tensor.make import alias_of
 from mortice._tensor.tensor import Tensor
 from mortice.fx import attributes
 from mortice.fx.aliases import Value, Values, View
-from mortice.fx.codegen import PyTreeCodeGen
+from mortice.fx.codegen import CodeGen, PyTreeCodeGen
+from mortice.fx.faking import Faking
 from mortice.fx.graph import Graph
 from mortice.fx.graph_module import GraphModule
+from mortice.fx.interpreter import Interpreter
 from mortice.fx.node import Node, map_aggregate
 from mortice.fx.stack import user_line
 from mortice.utils import pytree
@@ -77,11 +78,11 @@ def trace(
     ``keeps_differentiable``: composites that have a derivative of their own (``linear``) are nodes.
     """
     leaves, spec = pytree.tree_flatten((args, kwargs))
-    session = _Session(f, decomposition_table or {}, functional)
-    session.mode.keeps_differentiable = keeps_differentiable
-    with _Faking(tracing_mode) as faking:
+    table = {} if decomposition_table is None else decomposition_table
+    with Faking(tracing_mode, leaves) as faking:
+        session = _Session(f, table, functional, faking)
+        session.mode.keeps_differentiable = keeps_differentiable
         leaves = [faking.leaf(x) for x in leaves]
-        session.faking = faking
         for name, leaf in zip(_names(f, args, kwargs), leaves):
             session.add_input(name, leaf)
         call_args, call_kwargs = spec.unflatten(leaves)
@@ -90,48 +91,21 @@ def trace(
         return session.finish(result, spec, _parameter_names(f, args, kwargs))
 
 
-class _Faking:
-    """The mode in which tensors have no data, if one is asked for."""
+def retrace(gm: GraphModule, decomposition_table: Mapping[Any, Callable[..., Any]]) -> GraphModule:
+    """The graph of a traced module anew, operators in the table taken apart.
 
-    def __init__(self, tracing_mode: str) -> None:
-        self.shape_env: Any = None
-        self.mode: Any = None
-        self.tracing_mode = tracing_mode
-        # Tensors without data are of a higher floor, which traces by this one.
-        self._fake = import_module("mortice.fake")
-        if tracing_mode == "symbolic":
-            self.shape_env = self._fake.ShapeEnv()
-        self.mode = self._fake.FakeTensorMode(self.shape_env, allow_non_fake_inputs=True)
-
-    def __enter__(self) -> _Faking:
-        if self.tracing_mode != "real":
-            self.mode.__enter__()
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        if self.tracing_mode != "real":
-            self.mode.__exit__(*exc)
-
-    def leaf(self, value: Any) -> Any:
-        """An argument as it is traced."""
-        if self.tracing_mode == "real":
-            return value
-        if isinstance(value, Tensor):
-            if self._fake.is_fake(value):
-                return value
-            dims = tuple(range(value.ndim)) if self.shape_env is not None else ()
-            return self.mode.from_tensor(value, dynamic_dims=dims)
-        if type(value) is int and self.shape_env is not None:
-            return self.shape_env.integer(value)
-        return value
-
-    def shown(self, tensor: Any) -> Any:
-        """A tensor's metadata: itself if it has no data, else a fake of it."""
-        if self._fake.is_fake(tensor):
-            return alias_of(tensor)
-        if self.tracing_mode == "real":
-            return self.mode.from_tensor(alias_of(tensor), memoize=False)
-        return alias_of(self.mode.from_tensor(tensor))
+    Inputs, attributes and the structure of arguments and results stay. Its placeholders must have
+    ``meta["val"]``.
+    """
+    placeholders = gm.graph.find_nodes(op="placeholder")
+    leaves = [n.meta["val"] for n in placeholders]
+    with Faking("fake", leaves) as faking:
+        session = _Session(gm, decomposition_table, True, faking)
+        for node, leaf in zip(placeholders, leaves):
+            session.add_input(node.target, leaf)
+        with session.mode:
+            result = Interpreter(gm).run(*leaves, enable_io_processing=False)
+        return session.finish_as(result, gm.graph._codegen)
 
 
 def _signature(f: Any) -> inspect.Signature | None:
@@ -168,10 +142,9 @@ _READS = frozenset(("_local_scalar_dense", "equal", "is_nonzero", "item"))
 class _Session:
     """One trace: the graph as far as it is recorded, and which node stands for which tensor."""
 
-    faking: _Faking
-
-    def __init__(self, f: Any, table: Mapping[Any, Any], functional: bool) -> None:
+    def __init__(self, f: Any, table: Mapping[Any, Any], functional: bool, faking: Faking) -> None:
         self.graph = Graph()
+        self.faking = faking
         self.functional = functional
         self.table = table
         self.values = Values(self._record_view)
@@ -226,13 +199,32 @@ class _Session:
 
     # -- recording -----------------------------------------------------------------------------
 
-    def _record_view(self, func: Any, args: tuple[Any, ...], tensor: Any) -> Node:
+    def _record_view(
+        self, func: Any, args: tuple[Any, ...], tensor: Any, index: int | None = None
+    ) -> Node:
         """A node that the trace itself adds: a view made again, or the inverse of one."""
-        node = self.graph.call_function(func, args)
-        if tensor is not None:
-            node.meta["val"] = self.faking.shown(tensor)
-        node.meta["stack"] = user_line()
+        decomposed = self.table.get(func)
+        if decomposed is not None:
+            return self._record_decomposed(decomposed, args, index)
+        node = self._add(func, args, {})
+        if index is not None:
+            node = self._add(operator.getitem, (node, index), {})
+        node.meta["val"] = self.faking.shown(tensor)
         return node
+
+    def _record_decomposed(self, decomposed: Any, args: tuple[Any, ...], index: int | None) -> Node:
+        """The same, taken apart: traced on stand-ins for the values at hand."""
+
+        def stand_in(value: Any) -> Any:
+            if not isinstance(value, Node):
+                return value
+            made = self.faking.stand_in(value.meta["val"])
+            self.values.add(made, value)
+            return made
+
+        with self.faking.mode, self.mode:
+            result = decomposed(*map_aggregate(args, stand_in))
+        return self._node_of(result if index is None else result[index])
 
     def _add(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Node:
         node = self.graph.call_function(func, args, kwargs)
@@ -414,19 +406,31 @@ class _Session:
     def finish(self, result: Any, in_spec: Any, parameter_names: list[str]) -> GraphModule:
         """The module, with its output and what is written back to inputs."""
         leaves, out_spec = pytree.tree_flatten(result)
-        outputs = [self._node_of(x) for x in leaves]
-        for value, node in self._inputs:
-            if self.functional and value.view is None and value.node is not node:
-                self._add(_overload("copy_"), (node, value.node), {})
-        nested = (
-            any(not c.is_leaf() for c in in_spec.children[0].children)
-            or in_spec.children[1].children
-        )
-        if nested or not _plain(out_spec):
+        outputs = self._outputs(leaves)
+        args, kwargs = in_spec.children
+        if kwargs.children or not (_plain(out_spec) and all(c.is_leaf() for c in args.children)):
             self.graph.set_codegen(PyTreeCodeGen(parameter_names, in_spec, out_spec))
             self.graph.output(tuple(outputs))
         else:
             self.graph.output(out_spec.unflatten(outputs))
+        return self._module()
+
+    def finish_as(self, result: Any, codegen: CodeGen) -> GraphModule:
+        """The module, with the structure of arguments and results that another has."""
+        leaves, out_spec = pytree.tree_flatten(result)
+        self.graph.set_codegen(codegen)
+        self.graph.output(out_spec.unflatten(self._outputs(leaves)))
+        return self._module()
+
+    def _outputs(self, leaves: list[Any]) -> list[Any]:
+        """The results' nodes, after which come the copies into what was written to."""
+        outputs = [self._node_of(x) for x in leaves]
+        for value, node in self._inputs:
+            if self.functional and value.view is None and value.node is not node:
+                self._add(_overload("copy_"), (node, value.node), {})
+        return outputs
+
+    def _module(self) -> GraphModule:
         self.graph.eliminate_dead_code()
         root = self.attributes
         if attributes.module_class(self._root) is not None:

@@ -1,0 +1,25 @@
+"""Operators in terms of others, for tracing graphs: tables and registration.
+
+    table = mortice.decompositions.core_aten_decompositions()
+    gm = mortice.fx.make_fx(f, table)(x)     # Core ATen operators only
+
+PyTorch keeps these names in ``torch._decomp``.
+"""
+
+from mortice._compile.decompositions import (
+    CustomDecompTable,
+    core_aten_decompositions,
+    get_decompositions,
+    register_decomposition,
+    remove_decompositions,
+    select_decomp_table,
+)
+
+__all__ = [
+    "CustomDecompTable",
+    "core_aten_decompositions",
+    "get_decompositions",
+    "register_decomposition",
+    "remove_decompositions",
+    "select_decomp_table",
+]
