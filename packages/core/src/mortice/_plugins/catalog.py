@@ -49,6 +49,24 @@ BUILT_IN: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
             "devices": ["cpu"],
         },
     ),
+    (
+        "mortice.launchers",
+        "local",
+        "mortice.distributed.launch.local",
+        {"summary": "processes on this machine, and on others where it is run, too"},
+    ),
+    (
+        "mortice.launchers",
+        "mpi",
+        "mortice.distributed.launch.foreign",
+        {"summary": "mpiexec starts the ranks"},
+    ),
+    (
+        "mortice.launchers",
+        "slurm",
+        "mortice.distributed.launch.foreign",
+        {"summary": "srun starts the ranks"},
+    ),
 )
 
 _registered: dict[tuple[str, str], Entry] = {}

@@ -106,6 +106,7 @@ CORE_COMMANDS = (
     "plugins",
     "why",
     "doctor",
+    "run",
     "gen",
     "inspect",
     "convert",

@@ -16,6 +16,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "plugins": ("mortice.cli.plugins:command", "Installed distributions with plug-ins."),
     "why": ("mortice.cli.why:command", "Why a name means what it means."),
     "doctor": ("mortice.cli.doctor:command", "Look for what is wrong with this installation."),
+    "run": ("mortice.cli.run:command", "Run a script as several ranks."),
     "gen": ("mortice.cli.gen:command", "Generate code for the operators that a package declares."),
     "inspect": ("mortice.cli.inspect:command", "What is in a checkpoint, without loading it."),
     "convert": (
@@ -91,7 +92,7 @@ def _version(ctx: click.Context, param: click.Parameter, value: Any) -> None:
 @click.group(
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="What is plugged into mortice and why; what is in a checkpoint.",
+    help="What is plugged into mortice and why; what is in a checkpoint; ranks.",
 )
 @click.option(
     "--version",
