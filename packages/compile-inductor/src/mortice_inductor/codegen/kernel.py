@@ -18,7 +18,7 @@ from ..ir import index as ix
 from ..ir.cells import Buffer, Cell, Evaluator, Misfit, cells_under
 from ..ir.index import Expr
 from ..ir.values import Value
-from ..passes.fuse import Kernel, store_expression
+from ..passes.fuse import CHEAP, COSTS, Kernel, store_expression
 from .nest import Nest, Space, arrange, settle
 
 # How a caller finds a parameter: ("buffer", number, element offset), ("int", n),
@@ -155,12 +155,47 @@ class _Writer:
         self.reduced: dict[int, Place] = {}
         self._declare_outputs()
         stages = sorted({job.stage for job in self.jobs if not job.per_row})
+        self.kept = self._kept_between_passes(stages)
         lanes = nest.over >= 0 and not nest.reduces_inner
         for stage in stages:
+            self.stage = stage
             jobs = [job for job in self.jobs if job.stage == stage and not job.per_row]
             (self._fold_stage if nest.over >= 0 else self._each_stage)(jobs)
         self._row_stores([job for job in self.jobs if job.per_row], lanes)
         return self._finished()
+
+    def _kept_between_passes(self, stages: list[int]) -> dict[int, tuple[int, Job]]:
+        """Dear cells that a later pass needs again -> the pass that computes them, and the output
+        that holds them until its own values are stored.
+        """
+        free = [
+            job for job in self.jobs
+            if job.buffer is not None and not job.per_row and job.stage == stages[-1]
+            and job.buffer.kind != "input"
+        ]  # fmt: skip
+        seen: dict[int, int] = {}
+        found: dict[int, tuple[int, Job]] = {}
+        for stage in stages:
+            roots = [c for job in self.jobs if job.stage == stage for c in job.cells]
+            again = [c for c in cells_under(roots) if c.uid in seen and self.varies[c.uid]]
+            inner = {u.uid for c in again for a in c.args for u in cells_under([a])}
+            for c in again:
+                job = next((j for j in free if j.buffer and j.buffer.dtype == c.dtype), None)
+                if c.uid in inner or c.uid in found or job is None or cell_cost(c) <= CHEAP:
+                    continue
+                free.remove(job)
+                found[c.uid] = (seen[c.uid], job)
+            for c in cells_under(roots):
+                seen.setdefault(c.uid, stage)
+        return found
+
+    def _keep(self, stage: int, here: dict[int, Place]) -> None:
+        """Stores what this pass computed and a later one needs."""
+        for uid, (first, job) in self.kept.items():
+            if first == stage and uid in here:
+                assert job.buffer is not None
+                name = self._buffer(job.buffer.number, self._store_expr(job), "out")
+                self.build.store(name, here[uid])
 
     def _finished(self) -> Code:
         made = self.build.done()
@@ -184,6 +219,7 @@ class _Writer:
                 self._reduce(job, here)
             else:
                 self._store(job, here)
+        self._keep(self.stage, here)
 
     def _fold_stage(self, jobs: list[Job]) -> None:
         inner = self.nest.reduces_inner
@@ -197,6 +233,7 @@ class _Writer:
                 partial.append((job, self._reduction(job, here)))
             else:
                 self._store(job, here)
+        self._keep(self.stage, here)
         if not inner:
             self.reduced |= {job.value.uid: place for job, place in partial}
             return
@@ -261,6 +298,12 @@ class _Writer:
         if cell.op == "reduced":
             return self.reduced[cell.attr]
         found = self.per_row.get(cell.uid) or here.get(cell.uid)
+        kept = self.kept.get(cell.uid)
+        if found is None and kept is not None and kept[0] < self.stage:
+            buffer = kept[1].buffer
+            assert buffer is not None
+            name = self._buffer(buffer.number, self._store_expr(kept[1]), "out")
+            found = here[cell.uid] = self.build.load(name)
         if found is None:
             found = here[cell.uid] = self._emit(cell, here)
         return found
@@ -390,6 +433,12 @@ class _Writer:
             return s
         self.symbols[name] = s
         return name
+
+
+def cell_cost(cell: Cell) -> int:
+    """What computing a cell takes, down to memory and reductions."""
+    costs = (COSTS.get(c.attr, 1) if c.op == "fn" else 1 for c in cells_under([cell]))
+    return sum(costs)
 
 
 def _expr_of(cell: Cell) -> Expr:
