@@ -17,7 +17,7 @@ from mortice_inductor.runtime.program import Program
 
 
 def _compiled(body: Any, *inputs: Any) -> Any:
-    program = compile_fx(graph(body, len(inputs)), list(inputs))
+    program = compile_fx(graph(body, len(inputs)), list(inputs)).last
     assert isinstance(program, Program)
     assert program.fast is not program, "it stayed Python's"
     return program

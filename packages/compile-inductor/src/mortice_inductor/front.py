@@ -2,73 +2,302 @@
 
 from __future__ import annotations
 
-import ctypes
+import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import mortice
 from mortice.backend import active_logger
-from mortice_llvm import blas
-from mortice_llvm.runtime.library import load
+from mortice.errors import CompileError
+from mortice.fx import symbols
 
-from .codegen import driver as dr
-from .lowering import LOWERINGS
-from .lowering.graph import specs_of
-from .pipeline import Settings, build
-from .runtime.native import runner
-from .runtime.program import Program
+from . import cache, devices, options
+from .options import ConfigModule
+from .specs import DataDependent, NumberSpec, OtherSpec, Spec, TensorSpec, specs_of
+
+Compiled = Callable[..., tuple[Any, ...]]
 
 
 def compile_fx(
     gm: Any,
     example_inputs: Sequence[Any],
-    inner_compile: Callable[..., Any] | None = None,
+    inner_compile: Callable[..., Compiled] | None = None,
     config_patches: Mapping[str, Any] | None = None,
     decompositions: Mapping[Any, Callable[..., Any]] | None = None,
-) -> Callable[..., tuple[Any, ...]]:
-    """Compiles a graph of functional ATen operators."""
-    return compile_fx_inner(gm, example_inputs)
+) -> Compiled:
+    """Compiles a graph to fused machine code.
+
+    Args:
+        gm: a ``mortice.fx.GraphModule`` of functional ATen operators, which may end in ``copy_`` to
+            placeholders. It is taken over: passes may change it.
+        example_inputs: what the graph will be called with, real or fake: sizes, strides and dtypes
+            are taken from them. Symbolic sizes are bound at each call, and other sizes or strides
+            than the examples' are compiled anew when they come.
+        inner_compile: ``fn(gm, example_inputs) -> callable`` in place of ``compile_fx_inner``.
+        config_patches: options for this graph, ``{"name": value, "device.name": value}``; in
+            force again whenever more of it is compiled later.
+        decompositions: ``{overload: function}``, traced in place of these operators.
+
+    Returns a callable that takes the graph's inputs and gives the tuple of its outputs. Raises
+    UnknownOption and OptionError for options, CompileError for graphs that are no such graphs.
+    """
+    given = dict(config_patches or {})
+    inner = inner_compile or compile_fx_inner
+    with options.patched(given):
+        if decompositions:
+            gm = _decomposed(gm, example_inputs, decompositions)
+        return inner(gm, list(example_inputs))
 
 
-def compile_fx_inner(gm: Any, example_inputs: Sequence[Any]) -> Callable[..., tuple[Any, ...]]:
-    """Compiles with the configuration in force; the default ``inner_compile``."""
-    logger = active_logger("fusion")
+def _decomposed(gm: Any, inputs: Sequence[Any], table: Mapping[Any, Any]) -> Any:
+    """The graph traced again, with functions in place of some operators."""
+    from mortice.fx import make_fx
 
-    def log(text: str) -> None:
+    if not any(node.target in table for node in gm.graph.nodes if node.op == "call_function"):
+        return gm
+    mode = "symbolic" if any(_is_symbolic(x) for x in inputs) else "fake"
+    return make_fx(gm, table, mode)(*inputs)
+
+
+def compile_fx_inner(gm: Any, example_inputs: Sequence[Any]) -> Compiled:
+    """Compiles with the configuration in force, which also later variants are compiled with."""
+    return Variants(gm, example_inputs)
+
+
+class Snapshot:
+    """The configuration as it was when the graph was given, entered whenever it is compiled."""
+
+    def __init__(self) -> None:
+        self.own = options.own_config()
+        owners: list[ConfigModule] = [self.own, *devices.configs()]
+        self.values = [(owner, owner.get_config_copy()) for owner in owners]
+
+    def key(self) -> dict[str, Any]:
+        """Everything that may change the code, for the cache's key."""
+        return {
+            f"{owner.__name__}.{name}": _identity(value)
+            for owner, values in self.values
+            for name, value in values.items()
+        }
+
+    def entered(self) -> ExitStack:
+        """A context manager."""
+        stack = ExitStack()
+        for owner, values in self.values:
+            stack.enter_context(owner.patch(values))
+        return stack
+
+
+def _identity(value: Any) -> Any:
+    """What stands for an option's value in a key: a pass's own name for its version."""
+    uuid = getattr(value, "uuid", None)
+    return value if uuid is None else uuid() or value
+
+
+class Variants:
+    """A compiled graph: one program per layout of its inputs, the one used last first.
+
+    Kernels do not depend on sizes, so another size costs a new plan, and mostly no new code.
+    """
+
+    #: How many programs are kept; the oldest goes.
+    LIMIT = 64
+
+    def __init__(self, gm: Any, example_inputs: Sequence[Any]) -> None:
+        self.gm = gm
+        self.snapshot = Snapshot()
+        self.bound = _binding(gm)
+        self.programs: dict[Any, Any] = {}
+        self.lock = threading.RLock()
+        self.last: Any = None
+        self.symbolic = any(_is_symbolic(x) for x in example_inputs)
+        if not self.symbolic:
+            self._program(tuple(example_inputs))
+
+    @property
+    def plan(self) -> Any:
+        """The plan of the program used last."""
+        return self.last.plan
+
+    def __call__(self, *inputs: Any) -> tuple[Any, ...]:
+        program = self.last
+        if program is None or not program.fits(inputs):
+            program = self._program(inputs)
+        return program.fast(*inputs)
+
+    @property
+    def fast(self) -> Compiled:
+        """What runs calls with inputs of the layout last seen, which it takes on trust: native
+        code where there is any. The callable itself where sizes or numbers need a look.
+        """
+        return self if self.last is None or self.bound or self.symbolic else self.last.fast
+
+    def _program(self, inputs: tuple[Any, ...]) -> Any:
+        key = self._key(inputs)
+        with self.lock:
+            found = self.programs.pop(key, None)
+            if found is None:
+                with self.snapshot.entered():
+                    found = build_program(self.gm, inputs, self.snapshot)
+                found.pinned = tuple((k, inputs[k]) for k in self.bound)
+                while len(self.programs) >= self.LIMIT:
+                    self.programs.pop(next(iter(self.programs)))
+            self.programs[key] = self.last = found
+            return found
+
+    def _key(self, inputs: tuple[Any, ...]) -> Any:
+        out: list[Any] = []
+        for k, (x, spec) in enumerate(zip(inputs, specs_of(inputs))):
+            if isinstance(spec, OtherSpec):
+                out.append((type(x).__name__, repr(x)))
+            elif isinstance(spec, NumberSpec) and k in self.bound:
+                out.append((spec, x))
+            else:
+                out.append(spec)
+        return tuple(out)
+
+
+def _is_symbolic(x: Any) -> bool:
+    if symbols.is_symbolic(x):
+        return True
+    return isinstance(x, mortice.Tensor) and any(
+        symbols.is_symbolic(n) for n in (*x.shape, *x.stride(), x.storage_offset())
+    )
+
+
+def _binding(gm: Any) -> frozenset[int]:
+    """Number placeholders whose value sizes depend on."""
+    bound = symbols.bindings(gm.graph)
+    placeholders = [n for n in gm.graph.nodes if n.op == "placeholder"]
+    return frozenset(
+        k for k, n in enumerate(placeholders) if any(code == n.name for _, code in bound.get(n, ()))
+    )
+
+
+# -- one program ---------------------------------------------------------------------------------
+
+
+def build_program(gm: Any, inputs: tuple[Any, ...], snapshot: Snapshot) -> Any:
+    """The program for inputs of this layout: from the cache on disk, else compiled. A graph whose
+    sizes depend on its data is run operator by operator.
+    """
+    try:
+        return _planned(gm, inputs, snapshot)
+    except DataDependent as reason:
+        from .runtime.foreign import OperatorByOperator
+
+        logger = active_logger("fusion")
         if logger is not None:
-            logger.debug("%s", text)
-
-    specs = specs_of(example_inputs)
-    routine = blas.routine("cblas_sgemm")
-    settings = Settings(
-        LOWERINGS, frozenset(), log, lambda x: x, _aliases(example_inputs),
-        routine.integer_bits if routine else 64,
-    )  # fmt: skip
-    plan, driver, kernels = build(gm, specs, settings)
-    text = driver.text()
-    library = load(dr.source(kernels, text), lambda target: dr.module_text(kernels, text, target))
-    names = [step[1] for step in plan.steps if step[0] == "native"]
-    functions = {name: library.function(name, ctypes.c_void_p) for name in names}
-    addresses = {name: _address(name) for name in plan.blas}
-    program = Program(plan, functions, addresses, ())
-    program.fast = runner(program, {name: library.address(name) for name in names}) or program
-    return program
+            logger.info("the graph runs operator by operator: %s", reason)
+        return OperatorByOperator(gm)
 
 
-def _address(name: str) -> int:
-    found = blas.routine(name)
-    return found.address if found else 0
+def _planned(gm: Any, inputs: tuple[Any, ...], snapshot: Snapshot) -> Any:
+    specs = specs_of(inputs)
+    device = _device_of(inputs, gm)
+    if device != "cpu":
+        from .runtime.foreign import device_program
+
+        return device_program(gm, inputs, specs, device)
+    if options.own_config().validate:
+        from .runtime.validate import validated
+
+        return validated(gm, inputs, specs, numbers_of(gm, inputs))
+    same = aliases(inputs)
+    numbers = numbers_of(gm, inputs)
+    key = None
+    if snapshot.own.graph_cache and not _has_own_lowerings(gm):
+        key = cache.key_of(gm, specs, same, snapshot.key(), numbers)
+    return _cached(key, specs) or _compiled(gm, specs, same, numbers, key)
 
 
-def _aliases(inputs: Sequence[Any]) -> Callable[[int], frozenset[int]]:
-    """For a placeholder, those that share its storage, itself included."""
-    storages = [
-        x.untyped_storage() if isinstance(x, mortice.Tensor) else None for x in inputs
-    ]  # fmt: skip
+def _has_own_lowerings(gm: Any) -> bool:
+    """True if users' functions lower some of the graph's operators."""
+    user = sys.modules.get("mortice_inductor.lowering.user")
+    return user is not None and any(
+        str(node.target).removeprefix("aten.") in {**user.USER, **dict.fromkeys(user.FALLBACKS)}
+        for node in gm.graph.nodes
+    )
 
-    def same(k: int) -> frozenset[int]:
-        return frozenset({k} | {
-            j for j, s in enumerate(storages) if s is not None and s is storages[k]
-        })  # fmt: skip
 
-    return same
+def _cached(key: bytes | None, specs: tuple[Spec, ...]) -> Any:
+    if key is None:
+        return None
+    found = cache.read(key)
+    if found is None:
+        return None
+    plan, code = found
+    from .runtime.code import NoCode, load_code, program_of
+
+    try:
+        library = load_code(code, None)
+    except NoCode:
+        return None
+    return program_of(plan, library, ())
+
+
+def _compiled(
+    gm: Any, specs: tuple[Spec, ...], same: tuple[Any, ...], numbers: Any, key: bytes | None
+) -> Any:
+    from .passes.compile import compile_graph
+    from .runtime.code import program_of
+
+    made = compile_graph(gm, specs, same, numbers)
+    if key is not None:
+        cache.write(key, made.plan, made.code)
+    return program_of(made.plan, made.library, made.constants)
+
+
+def numbers_of(gm: Any, inputs: tuple[Any, ...]) -> Callable[[Any], Any]:
+    """Replaces symbolic numbers in arguments by their values for these inputs."""
+    placeholders = [n for n in gm.graph.nodes if n.op == "placeholder"]
+    if len(placeholders) != len(inputs):
+        raise CompileError(
+            f"the graph takes {len(placeholders)} inputs, and {len(inputs)} were given."
+        )
+    given = dict(zip(placeholders, inputs))
+    values: dict[str, Any] = {}
+    for node, pairs in symbols.bindings(gm.graph).items():
+        if node in given:
+            values |= symbols.read(pairs, node, given[node])
+
+    def number(x: Any) -> Any:
+        if not symbols.is_symbolic(x):
+            return x
+        if not set(x.symbols) <= set(values):
+            raise DataDependent(f"{x} is known only when the graph runs")
+        return x.evaluate(values)
+
+    return number
+
+
+def aliases(inputs: Sequence[Any]) -> tuple[Any, ...]:
+    """For each input the number of the first that shares its storage, itself if there is none."""
+    seen: dict[int, int] = {}
+    out: list[int] = []
+    for k, x in enumerate(inputs):
+        if isinstance(x, mortice.Tensor):
+            out.append(seen.setdefault(id(x.untyped_storage()), k))
+        else:
+            out.append(k)
+    return tuple(out)
+
+
+def _device_of(inputs: Sequence[Any], gm: Any) -> str:
+    """The one device type of all tensors; CompileError for several."""
+    found = {
+        x.device.type for x in inputs if isinstance(x, mortice.Tensor) and (x.dim() or not x.is_cpu)
+    }
+    if not found:
+        return "cpu"
+    if len(found) > 1:
+        raise CompileError(
+            f"the graph's inputs are on several devices ({', '.join(sorted(found))}); inductor "
+            "compiles graphs of one device. Move the inputs, or split the function."
+        )
+    return found.pop()
+
+
+__all__ = ["TensorSpec", "Variants", "compile_fx", "compile_fx_inner"]

@@ -25,12 +25,13 @@ from .codegen.matmul import product_of
 from .ir import index as ix
 from .ir.cells import Buffer
 from .ir.values import Value, walk
-from .lowering.graph import Lowered, Spec, TensorSpec, lower, number_words
+from .lowering.graph import Lowered, lower
 from .passes import memory
 from .passes.fuse import Fusion, Kernel, Work, materialised, needed_outside
 from .passes.schedule import Cycle, schedule
 from .passes.simplify import simplify
 from .plan import CallStep, Plan
+from .specs import Spec, TensorSpec, number_words
 
 Log = Callable[[str], None]
 
@@ -47,15 +48,35 @@ class Settings(NamedTuple):
     #: Sees (and may change) the list of steps: before fusion the sinks, after it the work.
     pre_fusion: Callable[[list[Value]], list[Value]] | None = None
     post_fusion: Callable[[list[Work]], list[Work]] | None = None
+    fusion: bool = True
+    recompute_cost: int = 10
+    reach: int = 24
+    keep_casts: bool = False
+    validate: bool = False
 
 
-def build(gm: Any, specs: tuple[Spec, ...], settings: Settings) -> tuple[Plan, dr.Driver, Any]:
-    """Runs passes 1 to 6: (plan, driver, loop kernels by name)."""
+class Built(NamedTuple):
+    """What the passes make of a graph. ``parts``: kernels, products and calls in order.
+
+    ``constants``: tensors that the graph holds. ``checkpoints``: (node, buffer that holds its
+    result, kernel that wrote it).
+    """
+
+    plan: Plan
+    driver: dr.Driver
+    kernels: Any
+    parts: tuple[Any, ...]
+    constants: tuple[Any, ...]
+    checkpoints: tuple[tuple[str, int, str], ...]
+
+
+def build(gm: Any, specs: tuple[Spec, ...], settings: Settings) -> Built:
+    """Runs passes 1 to 6."""
     lowered = lower(
         gm, specs, table=settings.lowerings, fallbacks=settings.fallbacks, log=settings.log,
         numbers=settings.numbers,
     )  # fmt: skip
-    roots = simplify(lowered)
+    roots = simplify(lowered, settings.keep_casts)
     fused = fuse(lowered, roots, settings)
     return emit(lowered, fused, settings)
 
@@ -66,6 +87,8 @@ class Roots(NamedTuple):
     outputs: tuple[Any, ...]
     writes: tuple[tuple[int, Value], ...]
     checks: tuple[Any, ...]
+    #: (node, its value), where nodes are still told apart.
+    named: tuple[tuple[str, Value], ...] = ()
 
     def values(self) -> list[Value]:
         """All of them, once each."""
@@ -142,10 +165,10 @@ class _Attempt:
             own = next(b for b in self.buffers.values()
                        if b.kind == "input" and b.value.attr == w.attr)  # fmt: skip
             self.buffers[w.uid] = Buffer(own.number, w, "input", own.strides)
-        sinks = materialised([*wanted, *writes], self.settings.log)
+        sinks = materialised([*wanted, *writes], self.settings)
         if self.settings.pre_fusion:
             sinks = self.settings.pre_fusion(sinks)
-        fusion = Fusion(self.buffers, self.settings.log, self._aliases, self.cautious)
+        fusion = Fusion(self.buffers, self.settings, self._aliases, self.cautious)
         self.foreign = {a.uid for v in sinks if v.op == "call" for a in v.args}
         fusion.add(sinks, lambda v: self._buffer(v, self._kind(v)))
         work = schedule(fusion.work, fusion.maker)
@@ -259,13 +282,14 @@ def replaced(t: Any, roots: Roots, new: dict[int, Value]) -> Roots:
         tuple(done[v.uid] if isinstance(v, Value) else v for v in roots.outputs),
         tuple((k, done[v.uid]) for k, v in roots.writes),
         tuple(c._replace(value=done[c.value.uid]) for c in roots.checks),
+        tuple((name, done.get(v.uid, v)) for name, v in roots.named),
     )
 
 
 # -- emission ------------------------------------------------------------------------------------
 
 
-def emit(lowered: Lowered, fused: Fused, settings: Settings) -> tuple[Plan, dr.Driver, Any]:
+def emit(lowered: Lowered, fused: Fused, settings: Settings) -> Built:
     """Passes 5 and 6."""
     return _Emission(lowered, fused, settings).run()
 
@@ -279,7 +303,7 @@ class _Emission:
         self.settings = settings
         self.used: dict[int, Buffer] = {}
 
-    def run(self) -> tuple[Plan, dr.Driver, Any]:
+    def run(self) -> Built:
         parts = self._parts()
         first = number_words(self.lowered.specs) + 2 * self.lowered.draws
         blas = {"cblas_sgemm": first, "cblas_dgemm": first + 1}
@@ -329,7 +353,18 @@ class _Emission:
                 (self._number(c.value), c.node) for c in self.fused.roots.checks
             ),
         )  # fmt: skip
-        return plan, driver, dr.distinct(natives)
+        return Built(plan, driver, dr.distinct(natives), tuple(parts), self.lowered.constants,
+                     self._checkpoints())  # fmt: skip
+
+    def _checkpoints(self) -> tuple[tuple[str, int, str], ...]:
+        out: list[tuple[str, int, str]] = []
+        for name, v in self.fused.roots.named:
+            b = self.fused.buffers.get(v.uid)
+            if b is not None and b.number in self.used and b.kind in ("temp", "output", "boundary"):
+                maker = self.fused.maker[v.uid]
+                label = maker.name() if isinstance(maker, Kernel) else f"step {v.where}"
+                out.append((name, b.number, label))
+        return tuple(out)
 
     def _source(self, b: Buffer) -> int:
         """Which input fills an input's buffer."""
@@ -400,6 +435,8 @@ class _Emission:
             for n in touched:
                 first.setdefault(n, at)
                 last[n] = at
+        if self.settings.validate:  # every value stays until the end
+            first, last = dict.fromkeys(first, 0), dict.fromkeys(last, len(parts))
         return [
             memory.Life(n, ix_bytes(b), first[n], last[n])
             for n, b in self.used.items()

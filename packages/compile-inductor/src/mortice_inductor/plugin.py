@@ -6,6 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from mortice.backend import hookimpl
+from mortice.compiler import declare
+
+#: What ``mode=`` stands for: one way of compiling serves all, but for ``lite``.
+MODES: dict[str, dict[str, Any]] = {
+    "reduce-overhead": {},
+    "max-autotune": {},
+    "max-autotune-no-cudagraphs": {},
+    "lite": {"fusion": False},
+}
 
 
 def inductor(
@@ -15,7 +24,19 @@ def inductor(
     from .front import compile_fx
 
     compiled = compile_fx(gm, example_inputs, config_patches=options)
+    # The caller has looked at the inputs' layout.
     return getattr(compiled, "fast", compiled)
+
+
+def check_options(given: Mapping[str, Any]) -> None:
+    """Raises OptionError for options that neither inductor nor a device has."""
+    if given:
+        from .options import routed
+
+        routed(given)
+
+
+declare(inductor, options=None, modes=MODES, check=check_options)
 
 
 @hookimpl

@@ -9,8 +9,9 @@ from mortice_llvm.dtypes import computes_as
 
 from ..ir import index as ix
 from ..ir.values import Trace, Value, identity
+from ..specs import loop_name
 from .pointwise import filled
-from .registry import Fallback, float_default, kind, loop_name, lowers, operand, wrap_dim
+from .registry import Fallback, float_default, kind, lowers, operand, wrap_dim
 
 
 def _on_cpu(device: Any) -> None:

@@ -8,42 +8,21 @@ from typing import Any, NamedTuple
 
 import mortice
 from mortice.errors import CompileError
-from mortice_llvm.dtypes import DTYPES
 
 from ..ir.values import Call, Shape, Trace, Value
-from .registry import LOWERINGS, Fallback, loop_name
+from ..specs import (
+    DataDependent,
+    GeneratorSpec,
+    NumberSpec,
+    Spec,
+    TensorSpec,
+    loop_name,
+    mortice_dtype,
+    number_words,
+)
+from .registry import Fallback
 
 Log = Callable[[str], None]
-
-
-class TensorSpec(NamedTuple):
-    """A tensor placeholder as it is given: sizes, strides (in elements) and dtype."""
-
-    shape: Shape
-    strides: Shape
-    dtype: str
-
-
-class NumberSpec(NamedTuple):
-    """A number placeholder: ``f64`` or ``i64``, and which word of the table it is."""
-
-    dtype: str
-    slot: int
-
-
-class GeneratorSpec(NamedTuple):
-    """A generator placeholder: seed and offset are words ``slot`` and ``slot + 1``."""
-
-    slot: int
-
-
-class OtherSpec(NamedTuple):
-    """Anything else: the same object in every call."""
-
-    value: Any
-
-
-Spec = TensorSpec | NumberSpec | GeneratorSpec | OtherSpec
 
 
 class Random(NamedTuple):
@@ -77,27 +56,8 @@ class Lowered(NamedTuple):
     checks: tuple[Check, ...]
     #: Strides that outputs have in eager, where known.
     strides: tuple[Shape | None, ...]
-
-
-def specs_of(inputs: Sequence[Any], first_slot: int = 0) -> tuple[Spec, ...]:
-    """What is known of each input before the graph runs."""
-    out: list[Spec] = []
-    slot = first_slot
-    for x in inputs:
-        if isinstance(x, mortice.Tensor):
-            strides = tuple(int(s) for s in x.stride())
-            out.append(TensorSpec(tuple(int(n) for n in x.shape), strides, loop_name(x.dtype)))
-        elif isinstance(x, mortice.Generator):
-            out.append(GeneratorSpec(slot))
-            slot += 2
-        elif isinstance(x, bool):
-            out.append(OtherSpec(x))
-        elif isinstance(x, (int, float)):
-            out.append(NumberSpec("i64" if isinstance(x, int) else "f64", slot))
-            slot += 1
-        else:
-            out.append(OtherSpec(x))
-    return tuple(out)
+    #: (node, its value).
+    named: tuple[tuple[str, Value], ...]
 
 
 class Lowering:
@@ -140,12 +100,13 @@ class Lowering:
             self.trace.where = node.name
             if node.op == "output":
                 outputs = self._outputs(node.args[0])
-                strides = _strides_of(node.args[0])
+                strides = _strides_of(node.args[0], self.numbers)
             else:
                 self.env[node] = _STEPS[node.op](self, node)
         return Lowered(
             self.trace, self.specs, outputs, tuple(self.writes.items()), tuple(self.constants),
             self.draws, tuple(self.checks), strides,
+            tuple((node.name, v) for node, v in self.env.items() if isinstance(v, Value)),
         )  # fmt: skip
 
     # -- kinds of nodes --------------------------------------------------------------------------
@@ -273,19 +234,15 @@ class Lowering:
     def results_of(self, node: Any, args: Any, kwargs: Any) -> tuple[Any, bool]:
         """(shape, dtype, strides) per output, from the node or by running on meta tensors."""
         val = node.meta.get("val") if hasattr(node, "meta") else None
-        if val is None or not _is_concrete(val):
+        if val is None:
             val = self._by_meta(node, args, kwargs)
         single = isinstance(val, mortice.Tensor)
-        if not single and not isinstance(val, (list, tuple)):
-            raise CompileError(
-                f"node {node.name}: {node.target} gives {val!r}, which is no tensor; inductor's "
-                "graphs compute tensors alone."
-            )
-        outs = [val] if single else list(val)
-        return tuple(
-            (tuple(map(int, v.shape)), loop_name(v.dtype), tuple(map(int, v.stride())))
-            for v in outs
-        ), single  # fmt: skip
+        outs = [val] if single else val
+        if not isinstance(outs, (list, tuple)) or any(
+            not isinstance(v, mortice.Tensor) and v is not None for v in outs
+        ):
+            raise DataDependent(f"{node.target} gives {val!r}, which is no tensor")
+        return tuple(_described(v, self.numbers) for v in outs), single
 
     def _by_meta(self, node: Any, args: Any, kwargs: Any) -> Any:
         def meta(x: Any) -> Any:
@@ -329,12 +286,6 @@ def lower(gm: Any, specs: tuple[Spec, ...], **settings: Any) -> Lowered:
         return Lowering(gm, specs, may_draw=False, **settings).run()
 
 
-def number_words(specs: Sequence[Spec]) -> int:
-    """How many words of the table hold numbers that the caller gives."""
-    return sum(1 if isinstance(s, NumberSpec) else 2 if isinstance(s, GeneratorSpec) else 0
-               for s in specs)  # fmt: skip
-
-
 class HashableCall(NamedTuple):
     """A call as an attribute: equal only to itself, since its number is its own."""
 
@@ -360,37 +311,22 @@ def bind(schema: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[An
     return out
 
 
-def mortice_dtype(name: str) -> Any:
-    """The mortice dtype that the loop IR calls ``name``."""
-    return getattr(mortice, _LONG.get(name, name))
+def _described(v: Any, numbers: Callable[[Any], Any]) -> Any:
+    """(shape, dtype, strides) of a result; of one that is None, those of nothing."""
+    if v is None:
+        return (0,), "f32", (1,)
+    shape, strides = (tuple(int(numbers(n)) for n in xs) for xs in (v.shape, v.stride()))
+    return shape, loop_name(v.dtype), strides
 
 
-_LONG = {
-    "f64": "float64", "f32": "float32", "f16": "float16", "bf16": "bfloat16", "i64": "int64",
-    "i32": "int32", "i16": "int16", "i8": "int8", "u64": "uint64", "u32": "uint32",
-    "u16": "uint16", "u8": "uint8",
-}  # fmt: skip
-
-
-def _strides_of(given: Any) -> tuple[Shape | None, ...]:
+def _strides_of(given: Any, numbers: Callable[[Any], Any]) -> tuple[Shape | None, ...]:
     out: list[Shape | None] = []
     for x in given if isinstance(given, (tuple, list)) else (given,):
         val = x.meta.get("val") if _is_node(x) else None
-        known = isinstance(val, mortice.Tensor) and _is_concrete(val)
-        out.append(tuple(val.stride()) if known else None)
+        known = isinstance(val, mortice.Tensor)
+        out.append(tuple(int(numbers(s)) for s in val.stride()) if known else None)
     return tuple(out)
 
 
 def _is_node(x: Any) -> bool:
     return hasattr(x, "graph") and hasattr(x, "op") and hasattr(x, "target")
-
-
-def _is_concrete(val: Any) -> bool:
-    if isinstance(val, (list, tuple)):
-        return all(_is_concrete(v) for v in val)
-    return isinstance(val, mortice.Tensor) and all(
-        type(n) is int for n in (*val.shape, *val.stride())
-    )
-
-
-__all__ = ["DTYPES", "LOWERINGS", "Lowered", "Lowering", "Spec", "TensorSpec", "specs_of"]

@@ -9,6 +9,7 @@ from typing import Any
 from mortice_llvm.dtypes import computes_as
 
 from ..ir.values import SCALARS, Trace, Value
+from ..specs import loop_name
 from .formulas import Operand
 from .registry import (
     LOWERINGS,
@@ -330,7 +331,6 @@ def _nan_to_num(
 @lowers("_to_copy")
 def _to_copy(t: Trace, x: Value, dtype: Any = None, layout: Any = None, device: Any = None,
              *rest: Any) -> Value:  # fmt: skip
-    from .registry import loop_name
 
     if device is not None and getattr(device, "type", device) != "cpu":
         raise Fallback("a copy to another device")

@@ -9,8 +9,9 @@ from mortice_llvm.dtypes import computes_as
 
 from ..ir import index as ix
 from ..ir.values import Shape, Trace, Value, identity
+from ..specs import loop_name
 from .graph import Lowering, Random
-from .registry import Fallback, float_default, is_float, loop_name, lowers, operand
+from .registry import Fallback, float_default, is_float, lowers, operand
 
 
 def _wants_graph(fn: Any) -> Any:

@@ -8,12 +8,12 @@ from typing import Any
 from mortice_llvm.dtypes import computes_as
 
 from ..ir.values import Trace, Value
+from ..specs import loop_name
 from .registry import (
     Fallback,
     float_of,
     is_float,
     kind,
-    loop_name,
     lowers,
     operand,
     wrap_dim,

@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from mortice.backend import default_dtype
-from mortice_llvm.dtypes import ALIASES, DTYPES, computes_as
+from mortice_llvm.dtypes import DTYPES, computes_as
 from mortice_llvm.scalar import scalar_op
 
 from ..ir.values import SCALARS, Trace, Value
+from ..specs import loop_name
 
 Lowering = Callable[..., Any]
 
@@ -36,12 +37,6 @@ def lowers(*names: str) -> Callable[[Lowering], Lowering]:
 # -- dtypes --------------------------------------------------------------------------------------
 
 _CATEGORY = {"b": 0, "u": 1, "i": 1, "f": 2}
-
-
-def loop_name(dtype: Any) -> str:
-    """The loop IR's name of a mortice dtype; its own name where kernels do not compute with it."""
-    name = dtype if isinstance(dtype, str) else dtype.name
-    return ALIASES.get(name, name)
 
 
 def kind(dtype: str) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..ir import index as ix
 from ..ir.values import Trace, Value, identity
+from ..specs import loop_name
 from .registry import Fallback, lowers, wrap_dim
 
 
@@ -200,7 +201,7 @@ def _as_strided(t: Trace, x: Value, size: Any, stride: Any, offset: Any = None) 
 def _view_dtype(t: Trace, x: Value, dtype: Any) -> Value:
     from mortice_llvm.dtypes import DTYPES
 
-    from .registry import kind, loop_name
+    from .registry import kind
 
     new = loop_name(dtype)
     kind(new), kind(x.dtype)

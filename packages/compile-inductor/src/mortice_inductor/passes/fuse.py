@@ -12,13 +12,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 from ..ir import index as ix
 from ..ir.cells import Buffer, Evaluator, Misfit, cells_under
 from ..ir.index import Expr
 from ..ir.values import SCALARS, Shape, Value, walk
 
-Log = Callable[[str], None]
+if TYPE_CHECKING:
+    from ..pipeline import Settings
 
 #: Relative costs of scalar operations; those not named count 1. A load counts 1 as well, so that
 #: something dearer than CHEAP is stored rather than computed twice.
@@ -27,8 +29,6 @@ CHEAP = 10
 PHILOX_COST = 40
 #: What is computed where it is used, unless it is kept in memory.
 INLINE = ("fn", "cast", "bitcast", "select", "masked", "view", "take", "iota", "philox")
-#: How many kernels back a sink looks for one to join.
-REACH = 24
 
 
 class Kernel:
@@ -108,7 +108,7 @@ def cost(v: Value, memo: dict[int, int], stop: set[int]) -> int:
     return own
 
 
-def materialised(roots: list[Value], log: Log) -> list[Value]:
+def materialised(roots: list[Value], settings: Settings) -> list[Value]:
     """The values that get memory or are reduced, in an order in which they can be made."""
     # In the order of the graph, in which operands come first, too.
     order = sorted(walk(roots), key=lambda v: v.uid)
@@ -123,17 +123,20 @@ def materialised(roots: list[Value], log: Log) -> list[Value]:
             wanted.add(v.args[0].uid)
         elif v.op == "keep":
             wanted.add(v.uid)
+    wide = _widened(order)
     memo: dict[int, int] = {}
     fixed = wanted | {v.uid for v in order if v.op not in INLINE}
     for v in order:
         if v.uid in fixed or v.op in ("view", "iota"):
             continue
         price = cost(v, memo, fixed)
-        if price > CHEAP and (users.get(v.uid, 0) > 1 or _widened(v, order)):
+        dear = price > settings.recompute_cost or not settings.fusion
+        shared = users.get(v.uid, 0) > 1 or v.uid in wide or not settings.fusion
+        if dear and shared:
             fixed.add(v.uid)
             wanted.add(v.uid)
             memo[v.uid] = 0
-            log(f"{v.where or v.op}: kept, since it costs {price} and is used "
+            settings.log(f"{v.where or v.op}: kept, since it costs {price} and is used "
                 f"{users.get(v.uid, 0)} times")  # fmt: skip
     made = ("matmul", "call", "result", "join")
     return [
@@ -142,22 +145,23 @@ def materialised(roots: list[Value], log: Log) -> list[Value]:
     ]  # fmt: skip
 
 
-def _widened(v: Value, order: list[Value]) -> bool:
-    """True if a view repeats ``v`` along a dimension."""
-    return any(
-        u.op == "view" and u.args[0] is v and u.numel > v.numel and v.numel > 1 for u in order
-    )
+def _widened(order: list[Value]) -> set[int]:
+    """Values that a view repeats along a dimension."""
+    return {
+        u.args[0].uid for u in order if u.op == "view" and u.numel > u.args[0].numel > 1
+    }  # fmt: skip
 
 
 class Fusion:
     """Sorts sinks into kernels; ``work`` are these and the foreign steps, as they were made."""
 
     def __init__(
-        self, buffers: dict[int, Buffer], log: Log, aliases: Callable[[int], set[int]],
+        self, buffers: dict[int, Buffer], settings: Settings, aliases: Callable[[int], set[int]],
         cautious: bool,
     ) -> None:  # fmt: skip
         self.buffers = buffers
-        self.log = log
+        self.settings = settings
+        self.log = settings.log
         #: The values of all placeholders that may share memory with that of a write.
         self.aliases = aliases
         #: Writes get kernels of their own: where they would otherwise wait for each other.
@@ -187,7 +191,9 @@ class Fusion:
                 self.buffers[v.uid] = kind(v)
 
     def _place(self, v: Value) -> None:
-        candidates = [w for w in self.work[-REACH:] if isinstance(w, Kernel)]
+        candidates = [w for w in self.work[-self.settings.reach :] if isinstance(w, Kernel)]
+        if not self.settings.fusion:
+            candidates = []
         if self.cautious:
             candidates = [] if v.op == "write" else [w for w in candidates if not w.overwrites]
         for kernel in reversed(candidates):

@@ -14,22 +14,23 @@ if TYPE_CHECKING:
 Rule = Callable[[Trace, Value], Value | None]
 
 
-def simplify(lowered: Lowered) -> Roots:
+def simplify(lowered: Lowered, keep_casts: bool) -> Roots:
     """What the graph must compute, simplified."""
     from ..pipeline import Roots
 
     t = lowered.trace
-    roots = Roots(lowered.outputs, lowered.writes, lowered.checks)
+    roots = Roots(lowered.outputs, lowered.writes, lowered.checks, lowered.named)
     done: dict[int, Value] = {}
     for v in walk(roots.values()):
         args = tuple(done[a.uid] for a in v.args)
         t.where = v.where
         new = _remade(t, v, args)
-        done[v.uid] = _ruled(t, new)
+        done[v.uid] = new if keep_casts and new.op == "cast" else _ruled(t, new)
     return Roots(
         tuple(_own(t, done[v.uid]) if isinstance(v, Value) else v for v in roots.outputs),
         tuple((k, done[v.uid]) for k, v in roots.writes),
         tuple(c._replace(value=done[c.value.uid]) for c in roots.checks),
+        tuple((name, done[v.uid]) for name, v in roots.named if v.uid in done),
     )
 
 

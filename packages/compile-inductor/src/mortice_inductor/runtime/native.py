@@ -19,7 +19,7 @@ from mortice.native import Layout, layout
 from mortice_llvm.cpython import Code, make, unsupported
 from mortice_llvm.cpython import layout as c
 
-from ..lowering.graph import NumberSpec, TensorSpec
+from ..specs import NumberSpec, TensorSpec
 
 if TYPE_CHECKING:
     from .program import Program
@@ -88,7 +88,6 @@ def _native(program: Program) -> bool:
         not program.constants
         and not plan.draws
         and not plan.checks
-        and not program.watched
         and all(isinstance(s, TensorSpec | NumberSpec) for s in plan.specs)
         and all(step[0] == "native" for step in plan.steps)
         and len(buffers) == len(set(buffers))

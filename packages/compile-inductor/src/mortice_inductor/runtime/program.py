@@ -12,8 +12,8 @@ import mortice
 from mortice.backend import array, generator_for, wrap
 from mortice.errors import CompileError
 
-from ..lowering.graph import GeneratorSpec, NumberSpec, TensorSpec, mortice_dtype
 from ..plan import CallStep, Plan
+from ..specs import GeneratorSpec, NumberSpec, OtherSpec, TensorSpec, mortice_dtype
 
 _CPU = mortice.device("cpu")
 
@@ -57,14 +57,15 @@ class Program:
 
     def __init__(
         self, plan: Plan, functions: dict[str, Callable[[int], None]], blas: dict[str, int],
-        constants: tuple[Any, ...], watch: Callable[..., None] | None = None,
+        constants: tuple[Any, ...],
     ) -> None:  # fmt: skip
         self.fast = self
         self.plan = plan
         self.constants = constants
+        #: Numbers on which sizes depend, with the values that this plan is for.
+        self.pinned: tuple[tuple[int, Any], ...] = ()
         self._fixed = [(slot, blas[name]) for name, slot in plan.blas.items()]
         self._free: list[State] = []
-        self.watched = watch
         self.dtypes = {n: mortice_dtype(row[5]) for n, row in self._by_number().items()}
         self._inputs = [
             (slot, source, tuple(s * self._itemsize(n) for s in strides), shape)
@@ -90,6 +91,7 @@ class Program:
             for k, s in enumerate(plan.specs)
             if isinstance(s, TensorSpec)
         ]  # fmt: skip
+        self._others = [(k, s.value) for k, s in enumerate(plan.specs) if isinstance(s, OtherSpec)]
         self._steps = [self._step(s, functions) for s in plan.steps]
         self._sources = {row[0]: row[6] for row in plan.slots if row[2] == "input"}
 
@@ -123,9 +125,19 @@ class Program:
                 return False
             if a.strides != strides and a.size > 1:
                 return False
-        return True
+        for k, _, is_float in self._numbers:
+            if type(inputs[k]) is not (float if is_float else int):
+                return False
+        for k, value in self.pinned:
+            if inputs[k] != value:
+                return False
+        return all(inputs[k] == x and type(inputs[k]) is type(x) for k, x in self._others)
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
+        return self.run(inputs, None)
+
+    def run(self, inputs: tuple[Any, ...], kept: dict[int, Any] | None) -> tuple[Any, ...]:
+        """A call; ``kept``, if given, receives copies of all that lies in memory at its end."""
         try:
             state = self._free.pop()
         except IndexError:
@@ -153,8 +165,24 @@ class Program:
         outputs = self._outputs(memory, inputs)
         if self.plan.checks:
             self._check(memory)
+        if kept is not None:
+            self._keep(state, memory, kept)
         self._free.append(state)
         return outputs
+
+    def _keep(self, state: State, memory: dict[int, Any], kept: dict[int, Any]) -> None:
+        kept |= memory
+        offsets = dict(self.plan.offsets)
+        base = -(-address(state.arena) // 64) * 64 - address(state.arena)
+        for n, _, kind, shape, _, _, _ in self.plan.slots:
+            if kind == "temp" and n in offsets:
+                dtype = self.dtypes[n]
+                at = base + offsets[n]
+                size = dtype.itemsize
+                for m in shape:
+                    size *= m
+                flat = state.arena[at : at + size].view(dtype.numpy)
+                kept[n] = wrap(flat.reshape(shape).copy(), dtype)
 
     def _outputs(self, memory: dict[int, Any], inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         seen: set[int] = set()

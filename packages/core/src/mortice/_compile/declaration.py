@@ -51,12 +51,14 @@ class Declaration:
             ``{overload: function}``, or a function that returns one. None: as captured.
         differentiable: The result's operators record their own history, so the graph is handed
             over as it was captured; otherwise forward and backward are traced and given apart.
+        check: With ``options=None``: called with the options given, raises OptionError.
     """
 
     options: Mapping[str, Option] | None = field(default_factory=_nothing)
     modes: Mapping[str, Mapping[str, Any]] = field(default_factory=_nothing)
     decompositions: Any = None
     differentiable: bool = False
+    check: Callable[[Mapping[str, Any]], None] | None = None
 
 
 UNDECLARED = Declaration(options=None)
@@ -66,10 +68,11 @@ _ATTRIBUTE = "mortice_declaration"
 def declare(
     fn: Callable[..., Any],
     *,
-    options: Mapping[str, Any] = _NONE,
+    options: Mapping[str, Any] | None = _NONE,
     modes: Mapping[str, Mapping[str, Any]] = _NONE,
     decompositions: Any = None,
     differentiable: bool = False,
+    check: Callable[[Mapping[str, Any]], None] | None = None,
 ) -> Callable[..., Any]:
     """Note a Declaration on a backend's function; returns the function.
 
@@ -81,9 +84,11 @@ def declare(
             is not there, or ``fn`` takes no attributes.
     """
     name = getattr(fn, "__name__", repr(fn))
-    rows = {key: _option(key, row, name) for key, row in options.items()}
+    rows = {key: _option(key, row, name) for key, row in (options or _NONE).items()}
     for mode, values in modes.items():
         for key, value in values.items():
+            if options is None:
+                continue
             if key not in rows:
                 raise RegistrationError(
                     f"backend {name!r}: mode {mode!r} sets {key!r}, which is none of its options."
@@ -91,10 +96,11 @@ def declare(
                 )
             rows[key].check(value, f"backend {name!r}: mode {mode!r}: {key}")
     told = Declaration(
-        MappingProxyType(rows),
+        None if options is None else MappingProxyType(rows),
         MappingProxyType({mode: MappingProxyType(dict(v)) for mode, v in modes.items()}),
         decompositions,
         differentiable,
+        check,
     )
     try:
         setattr(fn, _ATTRIBUTE, told)
@@ -160,6 +166,8 @@ def chosen_options(
         for key, value in values.items():
             name = str(key).replace("-", "_")
             result[name] = _checked(backend, told.options, name, value, where)
+    if told.check is not None:
+        told.check(result)
     return MappingProxyType(result)
 
 

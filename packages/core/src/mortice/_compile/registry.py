@@ -169,7 +169,7 @@ def _with_manifest(fn: Callable[..., Any], entry: Entry) -> Declaration:
     modes = entry.row.get("modes", {})
     return replace(
         told,
-        options=MappingProxyType({**(told.options or {}), **rows}),
+        options=None if told.options is None else MappingProxyType({**told.options, **rows}),
         modes=MappingProxyType({**told.modes, **modes}),
     )
 

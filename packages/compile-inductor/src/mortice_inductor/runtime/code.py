@@ -1,0 +1,52 @@
+"""Machine code for programs: loading it, and the addresses of BLAS."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import Any
+
+from mortice_llvm import blas
+from mortice_llvm.runtime.library import Library, load
+
+from ..plan import Plan
+from .native import runner
+from .program import Program
+
+
+class NoCode(Exception):
+    """The machine code of a plan is not in the cache."""
+
+
+#: Code in this process by its key: graphs that differ in sizes alone share it.
+_LIBRARIES: dict[bytes, Library] = {}
+
+
+def load_code(key: bytes, make_text: Callable[[Any], str] | None) -> Library:
+    """The code for ``key``; without ``make_text`` only from a cache, else NoCode."""
+    found = _LIBRARIES.get(key)
+    if found is None:
+
+        def text(target: Any) -> str:
+            if make_text is None:
+                raise NoCode
+            return make_text(target)
+
+        found = _LIBRARIES[key] = load(key, text)
+    return found
+
+
+def program_of(plan: Plan, library: Library, constants: tuple[Any, ...]) -> Program:
+    """A program that runs ``plan`` with loaded code."""
+    functions = {
+        step[1]: library.function(step[1], ctypes.c_void_p)
+        for step in plan.steps
+        if step[0] == "native"
+    }
+    addresses: dict[str, int] = {}
+    for name in plan.blas:
+        routine = blas.routine(name)
+        addresses[name] = routine.address if routine else 0
+    program = Program(plan, functions, addresses, constants)
+    program.fast = runner(program, {name: library.address(name) for name in functions}) or program
+    return program
