@@ -208,9 +208,15 @@ def _planned(gm: Any, inputs: tuple[Any, ...], snapshot: Snapshot) -> Any:
     same = aliases(inputs)
     numbers = numbers_of(gm, inputs)
     key = None
-    if snapshot.own.graph_cache and not _has_own_lowerings(gm):
+    if snapshot.own.graph_cache and not _has_own_lowerings(gm) and not _is_logged():
         key = cache.key_of(gm, specs, same, snapshot.key(), numbers)
     return _cached(key, specs) or _compiled(gm, specs, same, numbers, key)
+
+
+def _is_logged() -> bool:
+    """True if somebody wants to read decisions: then they are made anew."""
+    logger = active_logger("fusion")
+    return logger is not None and logger.isEnabledFor(10)
 
 
 def _has_own_lowerings(gm: Any) -> bool:
