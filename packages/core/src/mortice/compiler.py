@@ -6,7 +6,9 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
+from mortice._compile.control import allow_in_graph, disable, reset
 from mortice._compile.declaration import DEFAULT_MODE, Declaration, Option, declare, mode_options
+from mortice._compile.explain import Report, explain
 from mortice._compile.registry import (
     get_default_backend,
     lookup_backend,
@@ -16,13 +18,19 @@ from mortice._compile.registry import (
     resolve,
     set_default_backend,
 )
+from mortice._dispatch.state import THREAD
 from mortice._plugins.groups import HIDDEN_TAGS
 
 __all__ = [
     "Declaration",
     "Option",
+    "Report",
+    "allow_in_graph",
     "declare",
+    "disable",
+    "explain",
     "get_default_backend",
+    "is_compiling",
     "list_backends",
     "list_mode_options",
     "list_options",
@@ -31,6 +39,7 @@ __all__ = [
     "register_backend",
     "register_debug_backend",
     "register_experimental_backend",
+    "reset",
     "set_default_backend",
 ]
 
@@ -44,6 +53,11 @@ def list_backends(exclude_tags: Iterable[str] | None = HIDDEN_TAGS) -> list[str]
     from mortice._plugins.report import names
 
     return names("compile", exclude_tags or ())
+
+
+def is_compiling() -> bool:
+    """Whether the call of a compiled function is being captured by this thread."""
+    return THREAD.recorder is not None
 
 
 def options_of(backend: Any = None) -> Mapping[str, Option]:

@@ -9,7 +9,9 @@ import types
 import warnings
 from typing import Any
 
+from mortice._capture import instances
 from mortice._capture.build import build
+from mortice._capture.reasons import note_recompiled
 from mortice._capture.recorder import Recorder
 from mortice._capture.replay import Replay
 from mortice._capture.segment import Plan, Segment, signature, wanted_cells
@@ -44,6 +46,7 @@ class Compiled:
         self._places: dict[tuple[str, int, str], int] = {}
         self._lock = threading.RLock()
         functools.update_wrapper(self, fn, updated=())
+        instances.remember(self)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         """As an attribute of a class it is a method, whose graphs all instances share."""
@@ -81,7 +84,7 @@ class Compiled:
         except IndexError:
             tree = Tree()
         recorder = Recorder(self, tree)
-        if traced:
+        if traced or self.keep_traces:
             recorder.trace = CallTrace()
         recorder.prefix, recorder.place = prefix, place
         watch_memory(1)
@@ -95,10 +98,23 @@ class Compiled:
         finally:
             THREAD.recorder = None
             watch_memory(-1)
+            if self.keep_traces and recorder.trace is not None:
+                self.records = [*self.records, recorder.trace][-self.keep_traces :]
             tree = recorder.tree
             tree.recorder = None
             if tree.size < TREE_STEPS:
                 trees.append(tree)
+
+    def reset(self) -> None:
+        """Forget what was captured and compiled; the next call begins anew."""
+        with self._lock:
+            self.segments = []
+            self.records = []
+            self._trees = []
+            self._by_signature = {}
+            self._places = {}
+            self.verdict = Verdict()
+            self.replay = Replay(self)
 
     # -- segments ------------------------------------------------------------------------------
 
@@ -133,6 +149,7 @@ class Compiled:
             run = self.settings.compile_segment(module, inputs, self.settings)
             segment = Segment(name, module, run, line)
         segment.seconds = time.perf_counter() - started
+        note_recompiled(self, segment)
         return segment
 
 

@@ -31,6 +31,7 @@ def observed_call(
     outline: list[Any] = []
 
     def run(*a: Any, **k: Any) -> Any:
+        THREAD.recorder.watch = watch
         try:
             result = call(watch, compiled.fn, a, k)
             if THREAD.masks != before:

@@ -8,6 +8,8 @@ import threading
 from typing import Any
 from weakref import ref
 
+import numpy as np
+
 from mortice._autograd import inplace as inplace_rules
 from mortice._autograd.pending import PENDING, edges_of_parts
 from mortice._autograd.views import check_write
@@ -74,6 +76,8 @@ class Recorder:
         self.prefix: Any = None
         #: Where an observed call is: () -> (file, line, function), or None.
         self.place: Any = None
+        #: Who observes the call (``observer.Watch``), or None.
+        self.watch: Any = None
         tree.recorder = self
 
     # -- recording -----------------------------------------------------------------------------
@@ -84,6 +88,9 @@ class Recorder:
             self._settle_foreign(t)
         with self.lock:
             self._rewind()
+            if self._counts_at_once(call, args):
+                with unrecorded(flush=False):
+                    return call.op.lookup(call.beneath)(*args)
             exported = [t for t in infer.tensors_in(args) if _is_exported(t)]
             if exported:
                 replaced = self._snapshots(call, args)
@@ -107,6 +114,21 @@ class Recorder:
             self.flush()
         return result
 
+    def _counts_at_once(self, call: Call, args: tuple[Any, ...]) -> bool:
+        """Whether a count is kept while it is recorded, so that reading it ends no segment.
+
+        Not in a call that may still be replayed: counts are part of what is repeated then.
+        """
+        replayable = self.watch is not None and not self.watch.reasons
+        return not replayable and _is_count(call, args) and self.is_settled(args[0])
+
+    def is_settled(self, t: Any) -> bool:
+        """Whether a tensor's memory has its value, and nothing recorded waits to read it."""
+        if type(t._a) is PendingArray:
+            return False
+        s = t._s
+        return s is None or (s.owner or s).pending is None
+
     def advance(self, step: Step, args: tuple[Any, ...]) -> Any:
         """Take a step whose operands are bound: its effects on Python objects, and its results."""
         call = step.call
@@ -120,7 +142,8 @@ class Recorder:
                 self._write(step, args)
             made = [None if o is None else self._make(o, args) for o in step.outputs]
             result = made[0] if step.simple or step.result is None else step.result(made)
-        self.at.ahead = step
+        if not _is_count(call, args):
+            self.at.ahead = step
         self.at = step
         return result
 
@@ -445,6 +468,14 @@ class Recorder:
                 self.trace.immediate.append((len(self.trace.runs), op.name))
             return op.lookup(op.keys_of(args) & ~K.RECORD)(*args)
 
+    def read_now(self, op: Any, args: Any) -> Any:
+        """A value for Python; what is recorded runs first if the value waits for it."""
+        tensors = infer.tensors_in(args)
+        with unrecorded(flush=not all(map(self.is_settled, tensors))):
+            if self.trace is not None:
+                self.trace.immediate.append((len(self.trace.runs), op.name))
+            return op.lookup(op.keys_of(args) & ~K.RECORD)(*args)
+
     def value_read(self, tensor: Any, kind: str, value: Any) -> Any:
         """Note that Python gets to know a value; returns it, as the replay before has read it."""
         if self.prefix is not None:
@@ -574,6 +605,24 @@ def _resolve(wants: list[Any], leaves: list[Leaf]) -> tuple[Any, ...]:
         else:
             found.append(w)
     return tuple(found)
+
+
+def _is_count(call: Call, args: tuple[Any, ...]) -> bool:
+    """Whether a call writes a number to a number in memory.
+
+    An optimizer counts its steps so, and reads the count at once: recorded, every parameter's
+    update would end a segment.
+    """
+    if call.form != "inplace":
+        return False
+    t = args[0]
+    return (
+        type(t._a) is np.ndarray
+        and t._a.ndim == 0
+        and not call.grad
+        and not t._k & (K.AUTOGRAD | K.VIEW)
+        and not any(hasattr(x, "_k") for x in args[1:])
+    )
 
 
 def _cell_of(t: Any) -> Storage:

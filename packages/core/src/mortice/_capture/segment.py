@@ -30,6 +30,7 @@ class Segment:
         line: (file, line, function) of its first operator.
         compiled: False where it runs operator by operator, its place having reached the limit.
         hits: how often it ran. seconds: time to compile it.
+        reason: why it is not the first of its place.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Segment:
     compiled: bool = True
     hits: int = 0
     seconds: float = 0.0
+    reason: str = ""
 
     @property
     def nodes(self) -> int:

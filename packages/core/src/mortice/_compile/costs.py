@@ -80,7 +80,7 @@ def recomputing(node: Node) -> int:
 def is_written(node: Node) -> bool:
     """Whether an operator after it writes to its value."""
     for user in node.users:
-        schema = getattr(user.target, "_schema", None)
+        schema: Any = getattr(user.target, "_schema", None)
         for i in schema.mutated if schema is not None else ():
             name = schema.arguments[i].name
             if (user.args[i] if i < len(user.args) else user.kwargs.get(name)) is node:

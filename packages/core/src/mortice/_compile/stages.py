@@ -51,6 +51,11 @@ class Stages:
         with plain_state(), self.examples.mode:
             yield
 
+    @property
+    def guards(self) -> tuple[Any, ...]:
+        """What tracing and the backend asked of sizes and numbers."""
+        return tuple(self.examples.env.guards)[self.examples.known :]
+
     def joint(self, given: Sequence[bool] | None = None) -> Traced:
         """The captured graph with its gradients."""
         with self.timed("trace"):

@@ -7,6 +7,7 @@ Operators are recorded, so calling one reads nothing but its arguments and the f
 from __future__ import annotations
 
 import enum
+import weakref
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -127,8 +128,14 @@ def is_library(module: str) -> bool:
     return module.partition(".")[0].partition("_")[0] == "mortice"
 
 
+#: What ``mortice.compiler.allow_in_graph`` was given.
+IN_GRAPH: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
 def kind_of(function: FunctionType) -> Kind:
     """Where a Python function stands."""
+    if function in IN_GRAPH:
+        return Kind.PURE
     module = function.__globals__.get("__name__", "")
     if not is_ours(module):
         return Kind.USER

@@ -1,0 +1,176 @@
+"""What became of a compiled function, as text: segments, times, breaks, verdict, recompilations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from mortice.fx import GraphModule
+
+
+@dataclass(frozen=True)
+class Part:
+    """One graph that a backend was given: its name, the graph, and what came of it."""
+
+    name: str
+    graph: GraphModule
+    output_code: str
+    fusion: str
+
+
+@dataclass(frozen=True)
+class SegmentReport:
+    """One captured graph.
+
+    Attributes:
+        name, line, nodes, hits: As of the segment.
+        compiled: False where it runs operator by operator.
+        reason: Why it is not the first graph of its place; empty for the first.
+        graph: As it was captured.
+        parts: What the backend was given.
+        seconds: Stage -> time.
+        guards: What the graphs hold for, beyond the recorder's key.
+    """
+
+    name: str
+    line: str
+    nodes: int
+    hits: int
+    compiled: bool
+    reason: str
+    graph: GraphModule
+    parts: tuple[Part, ...]
+    seconds: dict[str, float]
+    guards: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Report:
+    """What is known of a compiled object; ``str()`` is for people.
+
+    Attributes:
+        name: Of the function. backend: Its name.
+        segments: The graphs, in the order in which they were captured.
+        breaks: Why graphs ended before the function did, in the last observed call.
+        verdict: Lines on whether calls are replayed, and why not.
+    """
+
+    name: str
+    backend: str
+    segments: tuple[SegmentReport, ...]
+    breaks: tuple[str, ...]
+    verdict: tuple[str, ...]
+
+    @property
+    def graph_count(self) -> int:
+        return len(self.segments)
+
+    @property
+    def graph_break_count(self) -> int:
+        return len(self.breaks)
+
+    @property
+    def op_count(self) -> int:
+        return sum(s.nodes for s in self.segments)
+
+    @property
+    def recompilations(self) -> tuple[str, ...]:
+        """Why places of the function were captured again."""
+        return tuple(f"{s.name} at {s.line}: {s.reason}" for s in self.segments if s.reason)
+
+    def __str__(self) -> str:
+        return "\n".join(_lines(self))
+
+
+def report_of(compiled: Any) -> Report:
+    """What is known of a compiled object so far."""
+    breaks = _breaks(compiled.records[-1]) if compiled.records else ()
+    verdict = getattr(compiled, "verdict", None)
+    return Report(
+        getattr(compiled, "__qualname__", None) or repr(compiled.fn),
+        compiled.settings.backend_name,
+        tuple(map(_segment, compiled.segments)),
+        tuple(breaks),
+        tuple(verdict.lines()) if verdict is not None else (),
+    )
+
+
+def explain(fn: Callable[..., Any], **settings: Any) -> Callable[..., Report]:
+    """A function that calls ``fn`` compiled, once, and reports: ``print(explain(fn)(*args))``.
+
+    ``settings`` are those of ``mortice.compile``, with ``backend="eager"`` unless given; a function
+    that is compiled already keeps its own.
+    """
+    from .front import compile
+
+    compiled: Any = fn
+    if not hasattr(getattr(fn, "compiled", fn), "call_recorded"):
+        settings.setdefault("backend", "eager")
+        compiled = compile(fn, **settings)
+    inner = getattr(compiled, "compiled", compiled)
+
+    def explained(*args: Any, **kwargs: Any) -> Report:
+        inner.keep_traces = max(inner.keep_traces, 1)
+        compiled(*args, **kwargs)
+        return report_of(inner)
+
+    return explained
+
+
+def _breaks(trace: Any) -> list[str]:
+    return [f"{read.kind} after graph {read.after}" for read in trace.values]
+
+
+def _segment(segment: Any) -> SegmentReport:
+    file, line, function = segment.line
+    stages = segment.module.meta.get("stages", ())
+    seconds: dict[str, float] = {}
+    for one in stages:
+        for stage, spent in one.seconds.items():
+            seconds[stage] = seconds.get(stage, 0.0) + spent
+    seconds["capture and all"] = segment.seconds
+    return SegmentReport(
+        segment.name,
+        f"{file}:{line}, in {function}",
+        segment.nodes,
+        segment.hits,
+        segment.compiled,
+        segment.reason,
+        segment.module,
+        tuple(_part(one, name) for one in stages for name in one.graphs),
+        seconds,
+        tuple(str(guard) for one in stages for guard in one.guards),
+    )
+
+
+def _part(stages: Any, name: str) -> Part:
+    run = stages.results[name]
+    texts = [getattr(run, kind, "") for kind in ("output_code", "fusion")]
+    code, fusion = [text if isinstance(text, str) else "" for text in texts]
+    return Part(name, stages.graphs[name], code, fusion)
+
+
+# -- text ------------------------------------------------------------------------------------------
+
+
+def _lines(report: Report) -> Iterable[str]:
+    yield (
+        f"{report.name}, backend {report.backend}: {report.graph_count} graphs of "
+        f"{report.op_count} operators, {report.graph_break_count} breaks"
+    )
+    yield from report.verdict
+    for text in report.breaks:
+        yield f"  break: {text}"
+    for segment in report.segments:
+        yield f"{segment.name}: {segment.nodes} operators from {segment.line}"
+        yield f"  ran {segment.hits} times" + ("" if segment.compiled else ", not compiled")
+        if segment.reason:
+            yield f"  another graph of this place: {segment.reason}"
+        for guard in segment.guards:
+            yield f"  holds for {guard}"
+        for part in segment.parts:
+            calls = sum(n.op == "call_function" for n in part.graph.graph.nodes)
+            yield f"  {part.name}: {calls} operators"
+        times = ", ".join(f"{name} {s * 1e3:.1f} ms" for name, s in segment.seconds.items())
+        yield f"  time: {times}"
