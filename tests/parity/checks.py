@@ -152,7 +152,7 @@ class OperatorChecks:
         if dtype in self.op.supported_dtypes("cpu"):
             for index, sample in self._samples(dtype, requires_grad=False):
                 yield from self._one(dtype_name, index, sample)
-        wants_grad = {"grad", "gradgrad"} & self.plan.aspects
+        wants_grad = {"grad", "gradgrad", "fake", "symbolic"} & self.plan.aspects
         if wants_grad and self.values and dtype in self.op.supported_backward_dtypes("cpu"):
             for index, sample in self._samples(dtype, requires_grad=True):
                 yield from self._gradients(dtype_name, index, sample)
@@ -297,12 +297,15 @@ class OperatorChecks:
 
     # -- tensors without data ----------------------------------------------------------------
 
-    def _fake(self, sample: Any, expected: Any, *, symbolic: bool = False) -> str | None:
+    def _fake(
+        self, sample: Any, expected: Any, *, symbolic: bool = False, gradient: bool = False
+    ) -> str | None:
         convert = ToMortice()
         first, args = convert(sample.input), convert(tuple(sample.args))
         kwargs = convert(dict(sample.kwargs))
         name = full_name(self.op).partition(":")[0]
-        return fakes.difference(self.ours, (first, *args), kwargs, name, symbolic=symbolic)
+        call = fakes.gradients(self.ours) if gradient else self.ours
+        return fakes.difference(call, (first, *args), kwargs, name, symbolic=symbolic)
 
     def _symbolic(self, sample: Any, expected: Any) -> str | None:
         return self._fake(sample, expected, symbolic=True)
@@ -329,6 +332,18 @@ class OperatorChecks:
             self.plan.begin(key)
             try:
                 message = self._gradient(sample, expected, order)
+            except (Unsupported, NotApplicable):
+                continue
+            except Exception as error:
+                message = say(error)
+            yield Result(key, aspect, message, brief_sample(sample) if message else "")
+        for aspect in ("fake", "symbolic"):
+            key = f"{dtype_name} {aspect} gradient {index}"
+            if aspect not in self.plan.aspects or key in self.plan.skip:
+                continue
+            self.plan.begin(key)
+            try:
+                message = self._fake(sample, None, symbolic=aspect == "symbolic", gradient=True)
             except (Unsupported, NotApplicable):
                 continue
             except Exception as error:

@@ -19,6 +19,8 @@ DATA_DEPENDENT = frozenset(
         "allclose", "combinations", "equal", "item", "masked_select", "nonzero", "argwhere", "unique",
         "unique_consecutive", "bincount", "histogram", "histogramdd", "repeat_interleave",
         "_local_scalar_dense.default", "equal.default", "nn.functional.one_hot",
+        "index_put", "masked_scatter",  # the gradients: how many elements a mask chose
+        "matrix_exp",  # the gradient: how often the exponent was halved
         "scatter",  # a complex number given as a tensor
         "narrow", "tensor_split",  # where to cut is given as a tensor
         "normal",  # 0-d tensors that are taken for numbers
@@ -50,6 +52,24 @@ def mapped(value: Any, change: Callable[[Any], Any]) -> Any:
             return type(value)(*items)
         return items if isinstance(value, list) else tuple(items)
     return value
+
+
+def gradients(call: Callable[..., Any]) -> Callable[..., Any]:
+    """The call's first derivatives, and those of them where they have some."""
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        leaves = [t for t in tensors([args, kwargs]) if t.requires_grad]
+        first = _grads([t for t in tensors(call(*args, **kwargs)) if t.requires_grad], leaves)
+        return first, _grads([g for g in first if g is not None and g.requires_grad], leaves)
+
+    return run
+
+
+def _grads(outputs: list[Any], leaves: list[Any]) -> Any:
+    if not outputs or not leaves:
+        return []
+    ones = [mortice.ones_like(t) for t in outputs]
+    return mortice.autograd.grad(outputs, leaves, ones, allow_unused=True, create_graph=True)
 
 
 def spaced(t: Any) -> Any:

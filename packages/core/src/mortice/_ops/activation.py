@@ -8,7 +8,7 @@ from typing import Any
 from mortice._base.errors import DTypeError, ShapeError
 from mortice._ops.formulas import call, conj, zeros_like
 from mortice._ops.unary import backward_like, unary, unary_real
-from mortice._types.shapes import dense_strides_like, strides_as, wrap_dim
+from mortice._types.shapes import dense_strides_like, elementwise_strides, strides_as, wrap_dim
 
 #: SELU's constants (Klambauer et al., 2017).
 SELU_ALPHA = 1.6732632423543772848170429916717
@@ -43,7 +43,8 @@ def prelu_kernel(self: Any, weight: Any) -> Any:
 
 def prelu_backward(grad: Any, self: Any, weight: Any) -> Any:
     shape = tuple(self._a.shape)
-    return [(shape, self._t), (shape, weight._t)]
+    strides = elementwise_strides(shape, ((shape, grad.stride()), (shape, self.stride())))
+    return [(shape, self._t, strides), (shape, weight._t, strides)]
 
 
 def log_sigmoid_forward(self: Any) -> Any:

@@ -139,16 +139,26 @@ def source_positions(n: int, before: int, after: int, mode: str) -> list[int]:
     return out
 
 
+def _source_index(n: int, before: int, after: int, mode: str, device: Any) -> Any:
+    """``source_positions`` as an index tensor, computed by operators where sizes are symbolic."""
+    if type(n) is int and type(before) is int and type(after) is int:
+        from mortice._tensor.construct import tensor
+
+        return tensor(source_positions(n, before, after, mode), device=device)
+    places = call("arange.start", -before, n + after, None, None, device, None)
+    if mode == "edge":
+        return call("clamp", places, 0, n - 1)
+    return (places.abs() - (n - 1)).abs().neg() + (n - 1)
+
+
 def padded_grad(grad: Any, shape: Ints, padding: Ints, mode: str) -> Any:
     """Gradients of copies are added where they were copied from, one dimension at a time."""
-    from mortice._tensor.construct import tensor
-
     ndim = len(shape)
     for dim, (before, after) in enumerate(pairs(padding, ndim)):
         if not (before or after):
             continue
         d = wrap_dim(dim, ndim)
-        index = tensor(source_positions(shape[d], before, after, mode), device=grad.device)
+        index = _source_index(shape[d], before, after, mode, grad.device)
         target = (*grad._a.shape[:d], shape[d], *grad._a.shape[d + 1 :])
         grad = call("index_add", zeros(target, grad._t, grad.device), d, index, grad, 1)
     return grad
