@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +12,8 @@ import mortice
 from mortice._capture.compiled import Compiled
 from mortice._compile.settings import Settings
 from mortice.fx import Interpreter, Node
+
+sys.path.insert(0, str(Path(__file__).parent))
 
 
 class ByOperator(Interpreter):

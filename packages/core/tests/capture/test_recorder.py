@@ -9,30 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from comparing import same
 
 import mortice
 from mortice import errors
-
-
-def same(a: Any, b: Any) -> None:
-    """Equal to the last bit, in dtype, shape and strides too."""
-    assert type(a) is type(b)
-    if isinstance(a, (tuple, list)):
-        assert len(a) == len(b)
-        for x, y in zip(a, b):
-            same(x, y)
-    elif isinstance(a, mortice.Tensor):
-        assert (a.dtype, a.shape, a.stride()) == (b.dtype, b.shape, b.stride())
-        assert a.requires_grad == b.requires_grad
-        assert np.array_equal(
-            a.detach().numpy(), b.detach().numpy(), equal_nan=a.is_floating_point()
-        )
-    else:
-        assert a == b or (a != a and b != b)
-
-
-def graph_of(compiled: Any, number: int = 0) -> str:
-    return str(compiled.segments[number].module.graph)
 
 
 def chain(x: Any, y: Any) -> Any:

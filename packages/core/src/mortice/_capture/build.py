@@ -7,14 +7,14 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
-from mortice._capture import infer
+from mortice._autograd.grad_mode import no_grad
+from mortice._capture.fake import FakeTensorMode
 from mortice._capture.inverses import INVERSES
 from mortice._capture.tree import Leaf, Output, Step
 from mortice._dispatch.keys import AUTOGRAD
 from mortice._dispatch.modes import as_call, overload_of
 from mortice._dispatch.operator import Operator, get
 from mortice._tensor.array import DeviceArray, PendingArray
-from mortice._tensor.make import wrap_device
 from mortice.fx import Graph, GraphModule, Node
 
 Slot = Leaf | Output
@@ -52,6 +52,7 @@ class Builder:
 
     def __init__(self, leaves: Sequence[Leaf], numbers: Sequence[Any], generators: int) -> None:
         self.graph = Graph()
+        self.mode = FakeTensorMode()
         self.values: dict[Slot, _Value] = {}
         self.leaf_nodes: dict[Leaf, Node] = {}
         self.parts: dict[tuple[Step, int], Node] = {}
@@ -61,7 +62,7 @@ class Builder:
         self.generator = 0
         for leaf in leaves:
             node = self.graph.placeholder(f"arg{leaf.number}")
-            node.meta["val"] = stand_in(leaf)
+            node.meta["val"] = self._stand_in(leaf)
             self.leaf_nodes[leaf] = node
             if leaf.first is None:
                 self.values[leaf] = _Value(leaf, node)
@@ -77,10 +78,26 @@ class Builder:
         return self._call(get(name), args)
 
     def _call(self, op: Operator, values: Sequence[Any]) -> Node:
+        with self.mode, no_grad():
+            val = op(*[_val(x) for x in values])
+        return self._node(op, values, val)
+
+    def _node(self, op: Operator, values: Sequence[Any], val: Any) -> Node:
         args, kwargs = as_call(op, values)
         node = self.graph.call_function(overload_of(op), args, kwargs)
-        node.meta["val"] = _result(op, [_val(x) for x in values])
+        node.meta["val"] = val
         return self._note(node)
+
+    def _stand_in(self, slot: Slot) -> Any:
+        """A fake tensor with a slot's sizes, strides, dtype and device."""
+        if not isinstance(slot, Leaf):
+            h = slot.handle
+            return self.mode.empty(h.shape, h.dtype, h.device, h.strides)
+        strides = slot.strides
+        if slot.handle_type is not DeviceArray:
+            item = slot.dtype.itemsize
+            strides = tuple(s // item for s in strides)
+        return self.mode.empty(slot.shape, slot.dtype, slot.device, strides)
 
     def _note(self, node: Node) -> Node:
         node.meta["grad"] = self.grad
@@ -166,16 +183,12 @@ class Builder:
             self._write_in_place(step)
             return
         values = [self._argument(w, k) for w, k in zip(step.wants, call.kinds)]
-        node = self._call(call.op, values)
         many = len(step.outputs) > 1 or call.op.schema.returns[0].type.is_list
+        vals = tuple(None if o is None else self._stand_in(o) for o in step.outputs)
+        node = self._node(call.op, values, vals if many else vals[0])
         for i, out in enumerate(step.outputs):
-            if out is None:
-                continue
-            own = self._item(node, i) if many else node
-            own.meta["val"] = stand_in(out)
-            self.values[out] = _Value(out, own)
-        if many:
-            node.meta["val"] = tuple(None if o is None else stand_in(o) for o in step.outputs)
+            if out is not None:
+                self.values[out] = _Value(out, self._item(node, i) if many else node)
 
     def _argument(self, want: Any, kind: str) -> Any:
         if isinstance(want, PendingArray):
@@ -187,7 +200,7 @@ class Builder:
         if kind == "G":
             self.generator += 1
             return self.generator_nodes[self.generator - 1]
-        if kind in "NF" and type(want) is type:
+        if kind in "NFO" and type(want) is type:
             self.number += 1
             return self.number_nodes[self.number - 1]
         return want
@@ -205,8 +218,7 @@ class Builder:
             node = self._call(get(op.row.functional), values)
         else:
             fresh = self.emit("empty_like", values[0], None, None, None, None, None)
-            node = self._call(op, [fresh, *values[1:]])
-            node.meta["val"] = target
+            node = self._node(op, [fresh, *values[1:]], target)
         self.write(slot, self._cast(node, target))
 
     def _copied(self, source: Node, target: Any) -> Node:
@@ -236,7 +248,8 @@ class Builder:
         self.grad = False
         for slot, value in self.values.items():
             if isinstance(slot, Leaf) and value.version:
-                self._call(get("copy_"), [self.leaf_nodes[slot], value.node, False])
+                target = self.leaf_nodes[slot]
+                self._node(get("copy_"), [target, value.node, False], target.meta["val"])
         self.graph.output(tuple(nodes))
         self._sweep()
         return GraphModule({}, self.graph)
@@ -249,7 +262,7 @@ class Builder:
         alias = node.op == "placeholder" or node in taken or _makes_views(made)
         if not alias and (isinstance(cell, Leaf) or tuple(val._a.strides) == tuple(strides)):
             return node
-        self.grad = bool(node.meta.get("grad")) or _requires_grad(node)
+        self.grad = isinstance(cell, Leaf) or bool(cell.key & AUTOGRAD)
         return self.emit("clone", node, None)
 
     def _sweep(self) -> None:
@@ -258,11 +271,6 @@ class Builder:
         for node in reversed(self.graph.nodes):
             if node.op == "call_function" and not node.users and node.target is not copy_:
                 self.graph.erase_node(node)
-
-
-def _requires_grad(node: Node) -> bool:
-    val = node.meta.get("val")
-    return bool(getattr(val, "_k", 0) & AUTOGRAD)
 
 
 def _makes_views(node: Any) -> bool:
@@ -274,44 +282,9 @@ def offset_of(slot: Slot) -> int:
     return 0 if isinstance(slot, Leaf) else slot.handle.offset
 
 
-def stand_in(slot: Slot) -> Any:
-    """A fake tensor with a slot's sizes, strides, dtype and device."""
-    if isinstance(slot, Leaf):
-        strides = slot.strides
-        if slot.handle_type is not DeviceArray:
-            item = slot.dtype.itemsize
-            strides = tuple(s // item for s in strides)
-        return fake(tuple(slot.shape), slot.dtype, slot.device, strides)
-    h = slot.handle
-    return fake(h.shape, h.dtype, h.device, h.strides)
-
-
-def fake(shape: Any, dtype: Any, device: Any, strides: Any = None) -> Any:
-    return wrap_device(DeviceArray(None, shape, dtype, device, strides))
-
-
 def _val(x: Any) -> Any:
     if isinstance(x, Node):
         return x.meta.get("val")
     if isinstance(x, (tuple, list)):
         return type(x)(_val(y) for y in x)  # pyright: ignore[reportUnknownVariableType]
     return x
-
-
-def _result(op: Operator, values: Sequence[Any]) -> Any:
-    """The fake result of an operator on fake operands."""
-    if op.name == "reshape":
-        return fake(tuple(values[1]), values[0]._t, values[0].device)
-    if op.name == "copy_":
-        return values[0]
-    if op.row.kind == "view":
-        found = [
-            fake(shape, dtype, values[0].device, strides)
-            for shape, strides, _, dtype in infer.views(op, values)
-        ]
-        return tuple(found) if op.schema.returns[0].type.is_list else found[0]
-    specs = infer.results(op, values)
-    if not specs:
-        return None
-    made = tuple(None if s is None else fake(s[0], s[1], s[3], s[2]) for s in specs)
-    return made[0] if len(op.schema.returns) == 1 and len(made) == 1 else made

@@ -18,6 +18,7 @@ from mortice._capture.segment import Plan, Segment, signature, wanted_cells
 from mortice._capture.trace import CallTrace
 from mortice._capture.tree import Leaf, Step, Tree, path
 from mortice._capture.verdict import Verdict
+from mortice._dispatch import keys as K
 from mortice._dispatch.state import THREAD, unrecorded, watch_memory
 
 #: A tree with more steps than this is given up: its segments stay, its predictions are made anew.
@@ -145,7 +146,7 @@ class Compiled:
             segment = Segment(name, module, run, line, compiled=False)
         else:
             self._places[line] = count + 1
-            inputs = _example_inputs(steps, recorder)
+            inputs = _example_inputs(module, steps, recorder)
             run = self.settings.compile_segment(module, inputs, self.settings)
             segment = Segment(name, module, run, line)
         segment.seconds = time.perf_counter() - started
@@ -153,14 +154,12 @@ class Compiled:
         return segment
 
 
-def _example_inputs(steps: list[Step], recorder: Recorder) -> list[Any]:
-    from mortice._capture.build import stand_in
-    from mortice._dispatch import keys as K
-
+def _example_inputs(module: Any, steps: list[Step], recorder: Recorder) -> list[Any]:
+    """Fakes of the leaves, the numbers and generators of this call."""
     leaves: list[Leaf] = [leaf for s in steps for leaf in s.new_leaves]
     fakes: list[Any] = []
-    for leaf in leaves:
-        fake = stand_in(leaf)
+    for leaf, node in zip(leaves, module.graph.nodes):
+        fake = node.meta["val"]
         if leaf.key & K.AUTOGRAD:
             fake.requires_grad_(True)
         fakes.append(fake)

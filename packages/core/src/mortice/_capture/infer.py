@@ -8,6 +8,7 @@ from typing import Any
 
 from mortice._capture import effects
 from mortice._dispatch.operator import Operator, get
+from mortice._dispatch.state import unrecorded
 from mortice._tensor import rows
 from mortice._types import shapes
 from mortice._types.device import Device, current_default
@@ -29,6 +30,14 @@ def tensors_in(args: Any) -> Any:
                     yield y
 
 
+_MASKED = frozenset(("index.Tensor", "index_put", "index_put_", "_index_put_impl_"))
+
+
+def depends_on_values(op: Operator, args: Any) -> bool:
+    """Whether the sizes of results, or the elements that are met, depend on the values of a mask."""
+    return op.name in _MASKED and any(t._t.name in _MASKS for t in tensors_in((args[1],)))
+
+
 def device_of(op: Operator, args: Any) -> Device:
     """Where the results will be."""
     position = op.schema.by_name.get("device")
@@ -40,19 +49,25 @@ def device_of(op: Operator, args: Any) -> Device:
 
 
 def results(op: Operator, args: Any) -> list[Spec | None] | None:
-    """What a call makes; None where that depends on values, or is no tensor."""
-    if op.name == "index.Tensor" and any(t._t.name in _MASKS for t in tensors_in(args[1:])):
-        return None
+    """What a call makes; None where the rule gives no tensors."""
     device = device_of(op, args)
     meta = op.registered("Meta")
     if meta is not None:
         return _from_meta(meta, args, device)
-    found = rows.spec_rule(op)(*args)
+    found = by_rule(op, args)
     if type(found) is list:
         return [None if one is None else _spec(one, device) for one in found]
     if type(found) is tuple:
         return [_spec(found, device)]
     return None
+
+
+def by_rule(op: Operator, args: Any) -> Any:
+    """What the shape rule says; operators that it calls itself run, unrecorded."""
+    if not op.row.shape:
+        return None
+    with unrecorded(flush=False):
+        return rows.spec_rule(op)(*args)
 
 
 def _spec(found: Any, device: Device) -> Spec:
@@ -63,7 +78,6 @@ def _spec(found: Any, device: Device) -> Spec:
 
 def _from_meta(kernel: Any, args: Any, device: Device) -> list[Spec | None] | None:
     """By a registered fake: it makes tensors on device meta, or of the sizes it is given."""
-    from mortice._dispatch.state import unrecorded
     from mortice._tensor.make import meta
 
     def stand_in(x: Any) -> Any:
@@ -87,9 +101,7 @@ def _from_meta(kernel: Any, args: Any, device: Device) -> list[Spec | None] | No
 
 def views(op: Operator, args: Any) -> list[tuple[Any, Any, int, Any]]:
     """(sizes, strides, offset, dtype) of each view that a view operator makes."""
-    rule = op.shape_rule()
-    assert rule is not None
-    found = rule(*args)
+    found = by_rule(op, args)
     dtype = args[0]._t
     return [
         (tuple(one[0]), tuple(one[1]), one[2], one[3] if len(one) > 3 else dtype)
@@ -104,10 +116,7 @@ def check_inplace(op: Operator, args: Any) -> None:
         source = args[1]
         shapes.expand_strides(source._a.shape, source.stride(), target._a.shape)
         return
-    rule = op.shape_rule()
-    if rule is None:
-        return
-    found = rule(*args)
+    found = by_rule(op, args)
     if type(found) is not tuple:
         return
     if tuple(found[0]) != tuple(target._a.shape):

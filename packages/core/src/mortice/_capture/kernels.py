@@ -14,6 +14,7 @@ from weakref import ref
 
 from mortice._capture import effects
 from mortice._capture.tree import Leaf
+from mortice._dispatch import backends
 from mortice._dispatch import keys as K
 from mortice._dispatch.operator import Kernel, Operator, mark_composite
 from mortice._dispatch.state import GLOBAL, THREAD
@@ -124,14 +125,18 @@ def _inferable(op: Operator) -> bool:
 
 def _composite(op: Operator, beneath: int) -> Kernel:
     normal: list[Kernel] = []
+    body = op.registered("CompositeImplicitAutograd") or op.body()
+    if body is None:
+        body = op.lookup(beneath)  # an in-place form of a composite operator
+    elif op.schema.mutated and not beneath & K.AUTOGRAD and "uncounted" not in op.row.tags:
+        body = backends.counting(op, body)
 
     def through_body(*args: Any) -> Any:
         if THREAD.recorder is None:
             if not normal:
                 normal.append(op.lookup(beneath))
             return normal[0](*settled(args))
-        body = op.registered("CompositeImplicitAutograd") or op.body()
-        return (body or op.lookup(beneath))(*args)
+        return body(*args)
 
     return mark_composite(through_body)
 
@@ -223,6 +228,10 @@ _CHECKS = {
     "O": """        if a{i} is None:
             if w{i} is not None:
                 return recorder.record(CALL, {args})
+        elif type(a{i}) is w{i}:
+            numbers.append(a{i})
+        elif not hasattr(a{i}, "_k"):
+            return recorder.record(CALL, {args})
         elif not (a{i}._a is w{i} or (w{i}.__class__ is Leaf and (w{i}.tensor is a{i} or (
                 w{i}.tensor is None and bind(recorder, w{i}, a{i}))))):
             return recorder.record(CALL, {args})

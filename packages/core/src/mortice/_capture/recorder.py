@@ -4,6 +4,7 @@ segments when a value is needed.
 
 from __future__ import annotations
 
+import sys
 import threading
 from typing import Any
 from weakref import ref
@@ -99,7 +100,7 @@ class Recorder:
                 args = replaced
             flushes = -1
             step: Step | None = None
-            while flushes != self.flushes:  # a shape rule that reads values ends the segment
+            while flushes != self.flushes:  # again where a shape rule has read values
                 flushes = self.flushes
                 verdict = self.hazards.check(self, call, args)
                 if verdict == FLUSH:
@@ -109,10 +110,7 @@ class Recorder:
                 step = None if verdict else self._find(call, args)
             if step is None:
                 return self.run_now(call.op, call.beneath, args)
-            result = self.advance(step, args)
-        if call.raises or (call.op.name in MAY_RAISE_ON_INTEGERS and not _is_floating(result)):
-            self.flush()
-        return result
+            return self.advance(step, args)
 
     def _counts_at_once(self, call: Call, args: tuple[Any, ...]) -> bool:
         """Whether a count is kept while it is recorded, so that reading it ends no segment.
@@ -145,6 +143,8 @@ class Recorder:
         if not _is_count(call, args):
             self.at.ahead = step
         self.at = step
+        if step.ends:
+            self.flush()
         return result
 
     def _find(self, call: Call, args: tuple[Any, ...]) -> Step | None:
@@ -155,8 +155,9 @@ class Recorder:
         signature, wants, fresh = self._signature(call, args)
         step = self.at.children.get(signature)
         if step is None:
+            flushes = self.flushes
             step = self._make_step(call, args, wants, fresh)
-            if step is None:
+            if step is None or flushes != self.flushes:
                 return None
             self.at.children[signature] = step
             self.tree.size += 1
@@ -181,7 +182,9 @@ class Recorder:
                 found = [(None, None) if t is None else self._operand(t, fresh) for t in x]  # pyright: ignore[reportUnknownVariableType]
                 part = tuple(p for p, _ in found)
                 want = tuple(w for _, w in found)
-            elif kind == "N" or (kind == "F" and not _is_default(call, len(wants), x)):
+            elif (x is not None and kind in "NO") or (
+                kind == "F" and not _is_default(call, len(wants), x)
+            ):
                 part = want = type(x) if type(x) in _INPUT_NUMBERS else x
                 part = (part, type(x))
             elif kind == "G":
@@ -258,6 +261,8 @@ class Recorder:
         self, call: Call, args: tuple[Any, ...], wants: list[Any], fresh: list[Any]
     ) -> Step | None:
         op = call.op
+        if infer.depends_on_values(op, args):
+            return None
         if call.form == "view":
             geometry = infer.views(op, args)
             specs: Any = None
@@ -274,7 +279,7 @@ class Recorder:
         step.new_leaves = tuple(leaves)
         step.leaves += len(leaves)
         step.number_positions = tuple(
-            i for i, (k, w) in enumerate(zip(call.kinds, step.wants)) if k in "NF" and w in NUMBERS
+            i for i, (k, w) in enumerate(zip(call.kinds, step.wants)) if k in "NFO" and w in NUMBERS
         )
         step.numbers += len(step.number_positions)
         frame = user_frame(2)
@@ -287,6 +292,10 @@ class Recorder:
         elif specs:
             self._plan_fresh(step, specs)
         step.made += sum(o is not None for o in step.outputs)
+        step.ends = call.raises or (
+            op.name in MAY_RAISE_ON_INTEGERS
+            and not any(t._t.differentiable for t in infer.tensors_in(args))
+        )
         self._finish_step(step)
         return step
 
@@ -339,7 +348,8 @@ class Recorder:
 
     def _finish_step(self, step: Step) -> None:
         """How the step's results are handed out: alone, or as a tuple."""
-        returns = step.call.op.schema.returns
+        call = step.call
+        returns = call.op.schema.returns
         first = step.outputs[0] if step.outputs else None
         if (
             step.call.form == "fresh"
@@ -347,7 +357,7 @@ class Recorder:
             and first is not None
             and not (returns[0].type.is_list)
         ):
-            step.simple = step.call.op.name not in _DRAWING
+            step.simple = step.call.op.name not in _DRAWING and not step.ends
             step.handle, step.key, step.edge = first.handle, first.key, first.edge
             step.result = first.dtype
         elif len(returns) != 1 or returns[0].type.is_list:
@@ -631,8 +641,22 @@ def _cell_of(t: Any) -> Storage:
 
 
 def _is_exported(t: Any) -> bool:
+    """Whether somebody outside may write to a tensor's memory."""
     s = t._s
-    return s is not None and (s.owner or s).exported
+    if s is None:
+        return False
+    cell = s.owner or s
+    if not cell.exported:
+        return False
+    root = cell.root
+    if cell.exported is True and type(root) is np.ndarray and root.base is None and t._a is root:
+        # Held by the tensor, its storage, the variable and the argument of getrefcount: by nobody
+        # outside any more.
+        held = 4 if cell._bytes is None else 5
+        if sys.getrefcount(root) <= held:
+            cell.exported = False
+            return False
+    return True
 
 
 def _snapshot(t: Any, kept: dict[int, Any]) -> Any:
@@ -640,10 +664,6 @@ def _snapshot(t: Any, kept: dict[int, Any]) -> Any:
     if found is None:
         found = kept[id(t)] = wrap(t._a.copy(), t._t)
     return found
-
-
-def _is_floating(result: Any) -> bool:
-    return not hasattr(result, "_t") or result._t.differentiable
 
 
 def _rebase(t: Any, s: Storage) -> None:

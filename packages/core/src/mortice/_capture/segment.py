@@ -59,7 +59,7 @@ class Plan:
             that get a new gradient history.
     """
 
-    __slots__ = ("cells", "fills", "outside", "rebased", "segment", "steps", "written")
+    __slots__ = ("cells", "fills", "outside", "rebased", "segment", "steps", "tracked", "written")
 
     def __init__(
         self, segment: Segment, cells: Sequence[Slot], steps: Sequence[Step], mask: Any
@@ -68,6 +68,7 @@ class Plan:
         self.cells = tuple(cells)
         self.steps = tuple(steps)
         self.written = written_leaves(steps)
+        self.tracked = any(s.call.grad for s in steps)
         outputs = [o for o in all_outputs(steps) if mask[o.number]]
         self.fills: list[tuple[int, list[Output], list[Output]]] = []
         self.rebased: list[tuple[int, int]] = []
@@ -117,6 +118,8 @@ class Plan:
         """Give the tensors that are alive their memory and their history."""
         for number, whole, seen in self.fills:
             out = outs[number]
+            if not self.tracked:
+                out._s = None  # nobody saved it: how it was computed does not count as writes
             for o in whole:
                 _become(living[o.number], o, out)
             if seen:

@@ -92,12 +92,13 @@ class Step:
             type, or a plain value; a tuple of those for a list of tensors.
         outputs: what it makes, in the operator's order; None where it makes nothing.
         ahead: the step that followed last time.
+        ends: whether the segment ends with it, because it may refuse values.
         line: (file, line, function) of the user's call.
         leaves, numbers, generators, made: how many the path has had, this step's included.
     """
 
     __slots__ = (
-        "ahead", "call", "children", "depth", "edge", "generators", "handle", "key", "leaves", "line",
+        "ahead", "call", "children", "depth", "edge", "ends", "generators", "handle", "key", "leaves", "line",
         "made", "new_leaves", "number_positions", "numbers", "outputs", "parent", "plans", "result",
         "simple", "token", "wants",
     )  # fmt: skip
@@ -111,7 +112,7 @@ class Step:
         self.ahead: Any = NOTHING
         self.outputs: list[Output | None] = []
         self.plans: dict[Any, Any] = {}
-        self.simple = False
+        self.simple = self.ends = False
         self.result: Any = None
         self.line: tuple[str, int, str] = ("", 0, "")
         self.new_leaves: tuple[Leaf, ...] = ()

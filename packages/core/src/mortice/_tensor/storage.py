@@ -15,6 +15,7 @@ from mortice._dispatch.state import GLOBAL
 from mortice._types.device import CPU, Device
 
 _new = object.__new__
+BY_ADDRESS = "by address"
 
 
 class Storage:
@@ -28,7 +29,8 @@ class Storage:
         device: where the bytes are.
         pending: the recorder of a compiled call that is yet to read or write the bytes, or None.
         owner: the storage whose memory this one shares without sharing its version (``.data``).
-        exported: whether somebody outside may write to the bytes: numpy, DLPack, an address.
+        exported: whether somebody outside may write to the bytes: True where they hold the memory
+            (numpy, DLPack), ``BY_ADDRESS`` where they only know where it is.
     """
 
     __slots__ = (
@@ -44,7 +46,7 @@ class Storage:
     device: Device
     pending: Any
     owner: Storage | None
-    exported: bool
+    exported: bool | str
 
     def nbytes(self) -> int:
         """Size in bytes."""
@@ -79,7 +81,7 @@ class Storage:
         if self.device.type == "meta":
             return 0
         if self.device is CPU:
-            self.exported = True
+            self.exported = BY_ADDRESS
             return int(self.bytes().__array_interface__["data"][0])
         return int(self.root.address)
 

@@ -151,7 +151,9 @@ class Tensor(Methods):
             GLOBAL.settle(self, "data_ptr")
         a = self._a
         if type(a) is _ndarray:
-            self.untyped_storage().exported = True
+            from mortice._tensor.storage import BY_ADDRESS
+
+            self.untyped_storage().exported = BY_ADDRESS
             return int(a.__array_interface__["data"][0]) if a.size else 0
         if a.buffer is None:
             return 0
