@@ -8,25 +8,16 @@ from typing import Any
 
 import pytest
 
-import mortice
 from mortice._capture.compiled import Compiled
+from mortice._capture.interpret import by_operator
 from mortice._compile.settings import Settings
-from mortice.fx import Interpreter, Node
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 
-class ByOperator(Interpreter):
-    """Runs a graph in eager, with history where the recording had it."""
-
-    def run_node(self, n: Node) -> Any:
-        with mortice.set_grad_enabled(bool(n.meta.get("grad"))):
-            return super().run_node(n)
-
-
 def interpreted(module: Any, example_inputs: Any, settings: Any) -> Any:
     module.graph.lint()
-    return lambda *inputs: ByOperator(module).run(*inputs)
+    return by_operator(module)
 
 
 @pytest.fixture

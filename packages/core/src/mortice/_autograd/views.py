@@ -26,9 +26,8 @@ def refresh(t: Any) -> None:
     assert base is not None
     if base._k & K.AUTOGRAD:
         if base._g is not None and base._g.__class__ is PendingEdge:
-            t._g = base._g
+            t._g = base._g  # and again when it is known
             t._k |= K.AUTOGRAD
-            t._b = ViewInfo(base, s.epoch)
             return
         regenerate(t, base, s.epoch)
     else:

@@ -56,6 +56,7 @@ class Builder:
         self.values: dict[Slot, _Value] = {}
         self.leaf_nodes: dict[Leaf, Node] = {}
         self.parts: dict[tuple[Step, int], Node] = {}
+        self.tracked: set[Slot] = set()
         self.grad = False
         self.line = ("", 0, "")
         self.number = 0
@@ -220,6 +221,8 @@ class Builder:
             fresh = self.emit("empty_like", values[0], None, None, None, None, None)
             node = self._node(op, [fresh, *values[1:]], target)
         self.write(slot, self._cast(node, target))
+        if self.grad:
+            self.tracked.add(slot.cell)
 
     def _copied(self, source: Node, target: Any) -> Node:
         shape = tuple(target._a.shape)
@@ -245,9 +248,9 @@ class Builder:
             node = self._own(self.values[cell].node, taken, cell)
             taken.add(node)
             nodes.append(node)
-        self.grad = False
         for slot, value in self.values.items():
             if isinstance(slot, Leaf) and value.version:
+                self.grad = slot in self.tracked
                 target = self.leaf_nodes[slot]
                 self._node(get("copy_"), [target, value.node, False], target.meta["val"])
         self.graph.output(tuple(nodes))

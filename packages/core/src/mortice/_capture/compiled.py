@@ -12,6 +12,7 @@ from typing import Any
 from mortice._capture import instances
 from mortice._capture.build import build
 from mortice._capture.reasons import note_recompiled
+from mortice._capture.interpret import by_operator
 from mortice._capture.recorder import Recorder
 from mortice._capture.replay import Replay
 from mortice._capture.segment import Plan, Segment, signature, wanted_cells
@@ -142,7 +143,7 @@ class Compiled:
             if count == self.settings.recompile_limit:
                 self._places[line] = count + 1
                 warnings.warn(_limit_reached(self, line), UserWarning, stacklevel=2)
-            run: Any = _interpreted(module)
+            run: Any = by_operator(module)
             segment = Segment(name, module, run, line, compiled=False)
         else:
             self._places[line] = count + 1
@@ -164,18 +165,6 @@ def _example_inputs(module: Any, steps: list[Step], recorder: Recorder) -> list[
             fake.requires_grad_(True)
         fakes.append(fake)
     return [*fakes, *recorder.numbers, *recorder.generators]
-
-
-def _interpreted(module: Any) -> Any:
-    from mortice._autograd.grad_mode import set_grad_enabled
-    from mortice.fx import Interpreter, Node
-
-    class ByOperator(Interpreter):
-        def run_node(self, n: Node) -> Any:
-            with set_grad_enabled(bool(n.meta.get("grad"))):
-                return super().run_node(n)
-
-    return lambda *inputs: ByOperator(module).run(*inputs)
 
 
 def _limit_reached(compiled: Compiled, line: tuple[str, int, str]) -> str:

@@ -12,7 +12,7 @@ from weakref import ref
 import numpy as np
 
 from mortice._autograd import inplace as inplace_rules
-from mortice._autograd.pending import PENDING, edges_of_parts
+from mortice._autograd.pending import PENDING, PendingEdge, edges_of_parts
 from mortice._autograd.views import check_write
 from mortice._base.errors import InvalidState
 from mortice._capture import infer
@@ -66,6 +66,8 @@ class Recorder:
         self.generators: list[Any] = []
         self.storages: list[Any] = []
         self.touched: list[Any] = []
+        #: (tensor, edge, AUTOGRAD bit) of tensors in memory before recorded writes gave them history.
+        self.histories: list[tuple[Any, Any, int]] = []
         self.bound = 0
         self.leaves: list[Leaf] = []
         self.by_tensor: dict[int, Leaf] = {}
@@ -425,8 +427,27 @@ class Recorder:
             s = self._shared(target)
             s.version += 1
             if call.grad and call.form == "inplace" and target._t.differentiable:
-                _rebase(target, s)
+                self._rebase(target, s)
         return args[call.op.schema.mutated[0]] if call.form == "inplace" else None
+
+    def _rebase(self, t: Any, s: Storage) -> None:
+        """A tensor written to with history: it, and what it is a view of, have a new one to come."""
+        base = base_of(t)
+        self._replace_history(t)
+        s.epoch += 1
+        if base is not None:
+            self._replace_history(base)
+            t._b = ViewInfo(base, s.epoch)
+            info = base._b
+            if info.__class__ is ViewInfo:
+                info.epoch = s.epoch
+        inplace_rules.views_may_be_stale()
+
+    def _replace_history(self, t: Any) -> None:
+        if t._g is None or t._g.__class__ is not PendingEdge:
+            self.histories.append((t, t._g, t._k & K.AUTOGRAD))
+        t._g = PENDING
+        t._k |= K.AUTOGRAD
 
     def _draw(self, step: Step, args: tuple[Any, ...]) -> None:
         from mortice._capture.random import draw
@@ -530,6 +551,9 @@ class Recorder:
 
     def _begin(self) -> None:
         """Forget the path: the next operator begins a segment."""
+        for t, edge, bit in self.histories:
+            t._g = edge
+            t._k = (t._k & ~K.AUTOGRAD) | bit
         self.flushes += 1
         for leaf in self._known():
             leaf.tensor = None
@@ -543,6 +567,7 @@ class Recorder:
         self.generators = []
         self.storages = []
         self.touched = []
+        self.histories = []
         self.leaves = []
         self.by_tensor = {}
         self.bound = 0
@@ -664,24 +689,6 @@ def _snapshot(t: Any, kept: dict[int, Any]) -> Any:
     if found is None:
         found = kept[id(t)] = wrap(t._a.copy(), t._t)
     return found
-
-
-def _rebase(t: Any, s: Storage) -> None:
-    """A tensor written to with history: it, and what it is a view of, have a new one to come."""
-    base = base_of(t)
-    t._g = PENDING
-    t._k |= K.AUTOGRAD
-    if base is None:
-        s.epoch += 1
-    else:
-        base._g = PENDING
-        base._k |= K.AUTOGRAD
-        s.epoch += 1
-        t._b = ViewInfo(base, s.epoch)
-        info = base._b
-        if info.__class__ is ViewInfo:
-            info.epoch = s.epoch
-    inplace_rules.views_may_be_stale()
 
 
 def settle(what: Any, reader: str = "") -> None:

@@ -55,11 +55,12 @@ class Plan:
         segment: what runs. cells: what it returns. steps: the path.
         fills: for each memory returned (output of the graph, tensors that hold it whole, tensors
             that are views of it), by number among what the path made.
-        written: leaves that the graph writes to; ``rebased``: (leaf, output of the graph) of those
-            that get a new gradient history.
+        written: leaves that the graph writes to, with how often the recording did.
+        tracked: whether the graph makes gradient history.
+        outside: views of leaves that are alive: their memory is there already.
     """
 
-    __slots__ = ("cells", "fills", "outside", "rebased", "segment", "steps", "tracked", "written")
+    __slots__ = ("cells", "fills", "outside", "segment", "steps", "tracked", "written")
 
     def __init__(
         self, segment: Segment, cells: Sequence[Slot], steps: Sequence[Step], mask: Any
@@ -71,11 +72,7 @@ class Plan:
         self.tracked = any(s.call.grad for s in steps)
         outputs = [o for o in all_outputs(steps) if mask[o.number]]
         self.fills: list[tuple[int, list[Output], list[Output]]] = []
-        self.rebased: list[tuple[int, int]] = []
         for i, cell in enumerate(cells):
-            if isinstance(cell, Leaf):
-                self.rebased.append((cell.number, i))
-                continue
             whole = [o for o in outputs if o is cell]
             seen = [o for o in outputs if o.cell is cell and o is not cell]
             self.fills.append((i, whole, seen))
@@ -124,8 +121,6 @@ class Plan:
                 _become(living[o.number], o, out)
             if seen:
                 self._fill_views(living, whole, seen, out)
-        for number, i in self.rebased:
-            _rebase(tensors[number], outs[i])
         for o in self.outside:
             t = living[o.number]
             _see(t, o, t._s)
@@ -215,15 +210,6 @@ def _see(t: Any, o: Output, storage: Storage) -> None:
             regenerate(t, base, storage.epoch)
 
 
-def _rebase(t: Any, out: Any) -> None:
-    """A leaf that was written to with history gets the history of its new value."""
-    base = base_of(t)
-    if base is None:
-        t._g = out._g
-        return
-    raise NotImplementedError
-
-
 def signature(
     steps: Sequence[Step], wanted: Sequence[Slot], numbers: Sequence[Any]
 ) -> tuple[Any, ...]:
@@ -270,18 +256,12 @@ def written_leaves(steps: Sequence[Step]) -> list[tuple[int, int]]:
 
 
 def wanted_cells(steps: Sequence[Step], mask: Any) -> list[Slot]:
-    """The memories that somebody still sees, in order, and the leaves with a new history."""
+    """The memories that the steps make and somebody still sees, in order."""
     cells: dict[Slot, None] = {}
     for out in all_outputs(steps):
         if mask[out.number] and isinstance(out.cell, Output):
             cells[out.cell] = None
-    rebased: dict[Slot, None] = {}
-    for step in steps:
-        if step.call.grad and step.call.form == "inplace":
-            cell = cell_of(step.wants[0])
-            if isinstance(cell, Leaf):
-                rebased[cell] = None
-    return [*cells, *rebased]
+    return list(cells)
 
 
 __all__ = ["Plan", "Segment", "signature", "wanted_cells", "written_leaves"]
