@@ -31,6 +31,8 @@ def compile():
             compile_segment=given.pop("compile_segment", interpreted),
             **given,
         )
-        return Compiled(fn, settings)
+        compiled = Compiled(fn, settings)
+        compiled.replay = None  # every call is recorded
+        return compiled
 
     return make

@@ -70,7 +70,7 @@ FORWARDS: dict[str, Callable[..., Any]] = {
     "a_view": lambda x, y: (x * 2).t(),
     "views": lambda x, y: ((x * 2)[0], (y * 3).view(2, 6).t(), (x + 1)[:, 1:][0]),
     "view_of_argument": lambda x, y: (x.t(), y[0], x.view(-1)),
-    "view_and_source": lambda x, y: (lambda z: (z, z[0], z.t()))(x * y.t()),
+    "view_and_source": lambda x, y: [(z, z[0], z.t()) for z in [x * y.t()]],
     "parts": lambda x, y: (x * 2).unbind(0),
     "split": lambda x, y: (x * 2).split(2, 1),
     "integers": lambda x, y: (x.argmax(1), x.max(0), (x > 0)),
@@ -78,7 +78,7 @@ FORWARDS: dict[str, Callable[..., Any]] = {
     "mixed_modes": lambda x, y: _mixed_modes(x, y),
     "softmax": lambda x, y: mortice.softmax(x @ y, -1).log().mean(),
     "layer_norm": lambda x, y: mortice.nn.functional.layer_norm(x, (4,)),
-    "the_same_twice": lambda x, y: (lambda z: (z, z))(x * 2),
+    "the_same_twice": lambda x, y: [x * 2] * 2,
     "the_argument": lambda x, y: (x, y * 2),
     "number_first": lambda x, y: 2 / (x * x + 1),
     "cat": lambda x, y: mortice.cat([x, y.t(), x * 2]),
@@ -189,8 +189,8 @@ def _accumulate(x: Any, y: Any) -> Any:
 def _intermediate(x: Any, y: Any) -> Any:
     a = x * 2
     b = a * y.t()
-    a.add_(1)  # what b saved is a's old value
-    return a
+    a.add_(1)  # what b saved is a's old value, and nobody asks for it
+    return a, b.detach()
 
 
 @pytest.mark.parametrize("name", WRITES)
@@ -330,12 +330,17 @@ def test_a_saved_tensor_that_was_written_to_is_noticed(train: Any) -> None:
     x, w = mortice.ones(3), leaf(3)
     got = train(f)(x, w)
     assert x.tolist() == [2, 2, 2]
+    assert_refused_or(lambda: got.backward(), w, [1, 1, 1])
+
+
+def assert_refused_or(backward: Callable[[], None], w: Any, want: list[float]) -> None:
+    """Eager refuses; a compiled graph may have kept another value, and then is right."""
+    refused = ""
     try:
-        got.backward()
+        backward()
     except errors.AutogradError as error:
-        assert "modified by an inplace operation" in str(error)  # as eager
-    else:
-        assert w.grad.tolist() == [1, 1, 1]  # or the value that was multiplied
+        refused = str(error)
+    assert "modified by an inplace operation" in refused or w.grad.tolist() == want
 
 
 def test_written_after_the_call(train: Any) -> None:
@@ -347,12 +352,7 @@ def test_written_after_the_call(train: Any) -> None:
     w = leaf(3)
     y = train(lambda w: w.exp())(w)
     y.add_(1)
-    try:
-        y.sum().backward()
-    except errors.AutogradError as error:
-        assert "modified by an inplace operation" in str(error)  # as eager
-    else:
-        assert mortice.allclose(w.grad, w.detach().exp())  # or what was saved is not the result
+    assert_refused_or(lambda: y.sum().backward(), w, w.detach().exp().tolist())
 
 
 def test_requires_grad_inside(train: Any) -> None:

@@ -31,6 +31,7 @@ class Hazards:
         shared: leaves' memory that is seen through more than one leaf.
         tracked: memory whose current value has a history that the segment makes.
         untracked: memory that was written to without history.
+        writers: memory -> the steps that wrote to it, in order.
     """
 
     def __init__(self) -> None:
@@ -41,9 +42,10 @@ class Hazards:
         self.shared: set[Any] = set()
         self.tracked: set[Any] = set()
         self.untracked: set[Any] = set()
+        self.writers: dict[Any, list[Step]] = {}
         self._at: Step | None = None
 
-    def _follow(self, at: Step) -> None:
+    def follow(self, at: Step) -> None:
         """Note the steps from the last one noted to ``at``."""
         steps: list[Step] = []
         step: Step | None = at
@@ -67,11 +69,12 @@ class Hazards:
             cell = cell_of(step.wants[i])
             if cell is not None:
                 self.written.add(cell)
+                self.writers.setdefault(cell, []).append(step)
                 (self.tracked if step.call.grad else self.untracked).add(cell)
 
     def check(self, recorder: Any, call: Any, args: tuple[Any, ...]) -> int:
         """FINE, FLUSH before the operator, or RUN_NOW instead of recording it."""
-        self._follow(recorder.at)
+        self.follow(recorder.at)
         mutated = call.op.schema.mutated
         if not (mutated or self.written):
             return FINE

@@ -170,7 +170,7 @@ def _reading(op: Operator, beneath: int) -> Kernel:
         recorder = THREAD.recorder
         if recorder is None:
             return op.lookup(beneath)(*settled(args))
-        value = recorder.read_now(op, args)
+        value = recorder.read(op, beneath, args)
         return recorder.value_read(args[0], op.name, value)
 
     return mark_composite(read)

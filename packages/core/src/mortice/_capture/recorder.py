@@ -91,9 +91,6 @@ class Recorder:
             self._settle_foreign(t)
         with self.lock:
             self._rewind()
-            if self._counts_at_once(call, args):
-                with unrecorded(flush=False):
-                    return call.op.lookup(call.beneath)(*args)
             exported = [t for t in infer.tensors_in(args) if _is_exported(t)]
             if exported:
                 replaced = self._snapshots(call, args)
@@ -114,21 +111,6 @@ class Recorder:
                 return self.run_now(call.op, call.beneath, args)
             return self.advance(step, args)
 
-    def _counts_at_once(self, call: Call, args: tuple[Any, ...]) -> bool:
-        """Whether a count is kept while it is recorded, so that reading it ends no segment.
-
-        Not in a call that may still be replayed: counts are part of what is repeated then.
-        """
-        replayable = self.watch is not None and not self.watch.reasons
-        return not replayable and _is_count(call, args) and self.is_settled(args[0])
-
-    def is_settled(self, t: Any) -> bool:
-        """Whether a tensor's memory has its value, and nothing recorded waits to read it."""
-        if type(t._a) is PendingArray:
-            return False
-        s = t._s
-        return s is None or (s.owner or s).pending is None
-
     def advance(self, step: Step, args: tuple[Any, ...]) -> Any:
         """Take a step whose operands are bound: its effects on Python objects, and its results."""
         call = step.call
@@ -142,8 +124,7 @@ class Recorder:
                 self._write(step, args)
             made = [None if o is None else self._make(o, args) for o in step.outputs]
             result = made[0] if step.simple or step.result is None else step.result(made)
-        if not _is_count(call, args):
-            self.at.ahead = step
+        self.at.ahead = step
         self.at = step
         if step.ends:
             self.flush()
@@ -499,13 +480,56 @@ class Recorder:
                 self.trace.immediate.append((len(self.trace.runs), op.name))
             return op.lookup(op.keys_of(args) & ~K.RECORD)(*args)
 
-    def read_now(self, op: Any, args: Any) -> Any:
-        """A value for Python; what is recorded runs first if the value waits for it."""
-        tensors = infer.tensors_in(args)
-        with unrecorded(flush=not all(map(self.is_settled, tensors))):
-            if self.trace is not None:
-                self.trace.immediate.append((len(self.trace.runs), op.name))
-            return op.lookup(op.keys_of(args) & ~K.RECORD)(*args)
+    def read(self, op: Any, beneath: int, args: Any) -> Any:
+        """Run an operator that gives Python a value; what was recorded runs first if it must."""
+        if op.name == "_local_scalar_dense":
+            t = args[0]
+            if not self.is_stale(t):
+                with unrecorded(flush=False):
+                    return op.lookup(op.keys_of(args) & ~K.RECORD)(t)
+            counted = self._counted(t)
+            if counted is not None:
+                if self.trace is not None:
+                    self.trace.immediate.append((len(self.trace.runs), "counter"))
+                return counted
+        return self.run_now(op, beneath, args)
+
+    def is_stale(self, t: Any) -> bool:
+        """Whether reading a tensor's memory now would miss what was recorded."""
+        if type(t._a) is PendingArray:
+            return True
+        s = t._s
+        if s is None:
+            return False
+        cell = s.owner or s
+        if cell.pending is None:
+            return False
+        if cell.pending is not self:
+            return True
+        self.hazards.follow(self.at)
+        return self._leaf_over(cell) in self.hazards.written
+
+    def _counted(self, t: Any) -> Any:
+        """The value of a 0-d tensor that was only counted up since the segment began, else None.
+
+        An optimizer counts its steps in such tensors, one per parameter, and reads each: that
+        would make a segment of every parameter.
+        """
+        leaf = self._leaf_of(t)
+        if leaf is None or leaf.shape or leaf.key & (K.AUTOGRAD | K.VIEW) or not t.is_cpu:
+            return None
+        with unrecorded(flush=False):
+            value = wrap(t._a.copy(), t._t)
+            for step in self.hazards.writers[leaf.cell]:
+                if step.wants[0] is not leaf or step.call.form != "inplace":
+                    return None
+                numbers = iter(self.numbers[step.numbers - len(step.number_positions) :])
+                args = [next(numbers) if w in NUMBERS else w for w in step.wants[1:]]
+                if not all(w is None or type(w) in NUMBERS or type(w) is str for w in args):
+                    return None
+                op = step.call.op
+                op.lookup(op.keys_of((value, *args)) & ~K.RECORD)(value, *args)
+            return value._a.item()
 
     def value_read(self, tensor: Any, kind: str, value: Any) -> Any:
         """Note that Python gets to know a value; returns it, as the replay before has read it."""
@@ -608,6 +632,8 @@ class Recorder:
 
 #: Random operators that use the default generator without having an argument for it.
 _DRAWING: frozenset[str] = frozenset()
+#: Who reads a tensor's memory and keeps no hold of it.
+_ONLY_READING = frozenset(("tolist", "repr", "to_host", "deepcopy"))
 _INPUT_NUMBERS = (int, float, complex)
 
 
@@ -640,24 +666,6 @@ def _resolve(wants: list[Any], leaves: list[Leaf]) -> tuple[Any, ...]:
         else:
             found.append(w)
     return tuple(found)
-
-
-def _is_count(call: Call, args: tuple[Any, ...]) -> bool:
-    """Whether a call writes a number to a number in memory.
-
-    An optimizer counts its steps so, and reads the count at once: recorded, every parameter's
-    update would end a segment.
-    """
-    if call.form != "inplace":
-        return False
-    t = args[0]
-    return (
-        type(t._a) is np.ndarray
-        and t._a.ndim == 0
-        and not call.grad
-        and not t._k & (K.AUTOGRAD | K.VIEW)
-        and not any(hasattr(x, "_k") for x in args[1:])
-    )
 
 
 def _cell_of(t: Any) -> Storage:
@@ -693,6 +701,10 @@ def _snapshot(t: Any, kept: dict[int, Any]) -> Any:
 
 def settle(what: Any, reader: str = "") -> None:
     """Bring a tensor's or a storage's memory up to date with what was recorded, in any thread."""
+    mine = THREAD.recorder
+    if reader in _ONLY_READING and mine is not None and not mine.is_stale(what):
+        mine.value_read(what, reader, None)
+        return
     s = what if isinstance(what, Storage) else what._s
     if s is not None:
         recorder = (s.owner or s).pending or s.pending
@@ -706,9 +718,8 @@ def settle(what: Any, reader: str = "") -> None:
                 raise InvalidState("the tensor has no value: the compiled call that made it ended.")
             recorder.flush()
     if reader:
-        recorder = THREAD.recorder
-        if recorder is not None:
-            recorder.value_read(what, reader, None)
+        if mine is not None:
+            mine.value_read(what, reader, None)
 
 
 GLOBAL.settle = settle

@@ -56,11 +56,12 @@ class Plan:
         fills: for each memory returned (output of the graph, tensors that hold it whole, tensors
             that are views of it), by number among what the path made.
         written: leaves that the graph writes to, with how often the recording did.
+        rebased: those of them that get a new gradient history.
         tracked: whether the graph makes gradient history.
         outside: views of leaves that are alive: their memory is there already.
     """
 
-    __slots__ = ("cells", "fills", "outside", "segment", "steps", "tracked", "written")
+    __slots__ = ("cells", "fills", "outside", "rebased", "segment", "steps", "tracked", "written")
 
     def __init__(
         self, segment: Segment, cells: Sequence[Slot], steps: Sequence[Step], mask: Any
@@ -69,6 +70,7 @@ class Plan:
         self.cells = tuple(cells)
         self.steps = tuple(steps)
         self.written = written_leaves(steps)
+        self.rebased = tuple(n for n, _ in written_leaves([s for s in steps if s.call.grad]))
         self.tracked = any(s.call.grad for s in steps)
         outputs = [o for o in all_outputs(steps) if mask[o.number]]
         self.fills: list[tuple[int, list[Output], list[Output]]] = []
