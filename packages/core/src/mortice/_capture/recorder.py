@@ -717,9 +717,8 @@ def settle(what: Any, reader: str = "") -> None:
             if recorder is None:
                 raise InvalidState("the tensor has no value: the compiled call that made it ended.")
             recorder.flush()
-    if reader:
-        if mine is not None:
-            mine.value_read(what, reader, None)
+    if reader and mine is not None:
+        mine.value_read(what, reader, None)
 
 
 GLOBAL.settle = settle
