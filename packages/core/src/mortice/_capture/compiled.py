@@ -11,8 +11,8 @@ from typing import Any
 
 from mortice._capture import instances
 from mortice._capture.build import build
-from mortice._capture.reasons import note_recompiled
 from mortice._capture.interpret import by_operator
+from mortice._capture.reasons import note_recompiled
 from mortice._capture.recorder import Recorder
 from mortice._capture.replay import Replay
 from mortice._capture.segment import Plan, Segment, signature, wanted_cells
