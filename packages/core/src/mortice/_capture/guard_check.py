@@ -136,7 +136,7 @@ def _holds(c: Holds, value: Any) -> bool:
 
 
 _CHECKS: Mapping[type, Callable[[Any, Any], bool]] = {
-    HasForm: lambda c, v: len(v[0]) == c.count and sorted(v[1]) == sorted(c.names),
+    HasForm: lambda c, v: len(v[0]) == c.count and tuple(v[1]) == c.names,
     IsObject: lambda c, v: c.ref.get() is v,
     Equals: lambda c, v: same_value(v, c.value),
     HasType: lambda c, v: type(v) is c.cls,

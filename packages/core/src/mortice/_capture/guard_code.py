@@ -171,8 +171,7 @@ class _Writer:
             getattr(self, f"on_{type(condition).__name__}")(self.place(source), condition)
 
     def form(self, c: HasForm) -> None:
-        names = "".join(f" or {n!r} not in kwargs" for n in c.names)
-        given = f" or len(kwargs) != {len(c.names)}{names}" if c.names else " or kwargs"
+        given = f" or tuple(kwargs) != {c.names!r}" if c.names else " or kwargs"
         self.fail(f"len(args) != {c.count}{given}")
 
     def missing(self, source: Source) -> None:

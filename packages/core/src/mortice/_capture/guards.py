@@ -254,7 +254,7 @@ Source = (
 
 @dataclass(frozen=True, eq=False)
 class HasForm:
-    """How many arguments are given by position, and which by name."""
+    """How many arguments are given by position, and which by name, in order."""
 
     count: int
     names: tuple[str, ...]

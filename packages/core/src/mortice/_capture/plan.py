@@ -40,7 +40,7 @@ class FromRun:
 class Fixed:
     """A tensor made from Python data: a copy of its memory as it was made.
 
-    ``fresh``: a new tensor for each call, because somebody may write to it or keep it.
+    A call that is replayed has one new tensor for it, since somebody may write to it or keep it.
     """
 
     tensor: Any

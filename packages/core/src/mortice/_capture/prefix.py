@@ -15,7 +15,8 @@ class Prefix:
     """
 
     def __init__(self) -> None:
-        self.runs: list[tuple[Any, Any]] = []
+        #: (plan, what it returned, the tensors that it computed with)
+        self.runs: list[tuple[Any, Any, Any]] = []
         self.values: list[Any] = []
         #: (storage, version before the replay) of the memory that was written to.
         self.versions: list[tuple[Any, int]] = []
@@ -35,8 +36,8 @@ class Prefix:
         self._next_value = at + 1
         return self.values[at]
 
-    def outputs(self, plan: Any) -> Any:
-        """What ``plan``, the next to run, has returned already; None if it must run.
+    def outputs(self, plan: Any, tensors: Any) -> Any:
+        """What ``plan``, the next to run on ``tensors``, has returned already; None if it must run.
 
         Raises InvalidState if the call goes another way than it went a moment ago.
         """
@@ -44,17 +45,24 @@ class Prefix:
         if at == len(self.runs):
             return None
         self._next_run = at + 1
-        before, outs = self.runs[at]
+        before, outs, computed_with = self.runs[at]
         if plan is before or plan.segment is before.segment:
+            for number, _ in plan.written:
+                _write_again(tensors[number], computed_with[number])
             return outs
-        if plan.steps == before.steps:
+        if plan.steps == before.steps and not plan.written:
             by_cell = dict(zip(before.cells, outs))
             if all(cell in by_cell for cell in plan.cells):
                 return tuple(by_cell[cell] for cell in plan.cells)
-            if not plan.written:
-                return None  # values alone: computing them again changes nothing
+            return None  # values alone: computing them again changes nothing
         raise InvalidState(
             "a compiled call went another way than its replay a moment before, in the segment that "
             f"begins at {plan.segment.line[0]}:{plan.segment.line[1]}: another thread changed what "
             "the function reads while it ran."
         )
+
+
+def _write_again(now: Any, then: Any) -> None:
+    """What was written to a tensor that the call makes anew from Python data is written to it, too."""
+    if now is not then and now._a is not then._a:
+        now._a[...] = then._a

@@ -556,7 +556,7 @@ class Recorder:
                 numbers, generators = self.numbers, self.generators
                 written = plan.written_storages(tensors)
                 self._begin()
-                known = None if self.prefix is None else self.prefix.outputs(plan)
+                known = None if self.prefix is None else self.prefix.outputs(plan, tensors)
                 for s, _, before in written:
                     s.version = before  # so that what is saved for backward has eager's version
                 try:

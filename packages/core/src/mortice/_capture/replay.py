@@ -55,12 +55,13 @@ class Replay:
     def _walk(self, node: Any, found: Any, args: Any, kwargs: Any) -> Any:
         prefix = Prefix()
         made: list[Any] = []
+        fixed: dict[Any, Any] = {}
         while True:
-            node.go(found, made, prefix)
+            node.go(found, made, fixed, prefix)
             if node.value is None:
                 self.compiled.verdict.replayed += 1
-                return node.build(found, made)
-            value = node.value(found, made)
+                return node.build(found, made, fixed)
+            value = node.value(found, made, fixed)
             prefix.values.append(value)
             key = _edge(node.convert(value))
             for child in node.children.get(key, ()):

@@ -29,9 +29,9 @@ class Node:
     Attributes:
         check: guards; gives the objects that the rest needs.
         finish: ``finish(found)`` -> the result, where the stretch is the whole plan; else None.
-        go: ``go(found, made, prefix)`` runs the segments, noting what they gave.
-        value: ``value(found, made)`` -> what the tensor holds that Python reads next.
-        build: ``build(found, made)`` -> the result.
+        go: ``go(found, made, fixed, prefix)`` runs the segments, noting what they gave.
+        value: ``value(found, made, fixed)`` -> what the tensor holds that Python reads next.
+        build: ``build(found, made, fixed)`` -> the result.
         children: value -> the stretches that may follow it. depth: values read before.
     """
 
@@ -78,7 +78,7 @@ class _Writer:
         self.names: dict[str, Any] = {
             "__builtins__": builtins,
             "storage_of": storage_of,
-            "copy_of": copy_of,
+            "fixed_of": fixed_of,
         }
         for run in stretch.runs:
             for operand in (*run.leaves, *run.numbers):
@@ -107,7 +107,7 @@ class _Writer:
             table = f"m{x.run}" if x.run >= self.stretch.first_run else f"made[{x.run}]"
             return f"{table}[{x.number}]"
         if isinstance(x, Fixed):
-            return f"copy_of({self.name(x, 'k')})"
+            return f"fixed_of(fixed, {self.name(x, 'k')})"
         return self.name(x, "n")
 
     # -- the functions -------------------------------------------------------------------------
@@ -140,7 +140,7 @@ class _Writer:
         make = self.name(maker(run.plan, _made_count(run)), "make")
         lines.append(f"m{number} = {make}(outs, t{number})")
         if noted:
-            lines += [f"made.append(m{number})", f"prefix.runs.append(({plan}, outs))"]
+            lines += [f"made.append(m{number})", f"prefix.runs.append(({plan}, outs, t{number}))"]
         return lines
 
     def runs(self, noted: bool) -> list[str]:
@@ -152,12 +152,12 @@ class _Writer:
         ]
 
     def go(self) -> Any:
-        return self.function("found, made, prefix", [*self.unpack(), *self.runs(True)])
+        return self.function("found, made, fixed, prefix", [*self.unpack(), *self.runs(True)])
 
     def value(self) -> Any:
         assert self.stretch.read is not None
         return self.function(
-            "found, made", [*self.unpack(), *self.made(), f"return {self.read()}.item()"]
+            "found, made, fixed", [*self.unpack(), *self.made(), f"return {self.read()}.item()"]
         )
 
     def read(self) -> str:
@@ -165,10 +165,13 @@ class _Writer:
         return self.operand(self.stretch.read.operand)
 
     def build(self) -> Any:
-        return self.function("found, made", [*self.unpack(), *self.made(), self.result()])
+        lines = [*self.unpack(), *self.made(), self.result()]
+        return self.function("found, made, fixed", lines)
 
     def finish(self) -> Any:
-        return self.function("found", [*self.unpack(), *self.runs(False), self.result()])
+        lines = [*self.unpack(), *self.runs(False), self.result()]
+        uses = any("fixed_of" in line for line in lines)
+        return self.function("found", ["fixed = {}", *lines] if uses else lines)
 
     def made(self) -> list[str]:
         first = self.stretch.first_run
@@ -201,9 +204,12 @@ def _found(outline: Any) -> list[Found]:
     return []
 
 
-def copy_of(fixed: Fixed) -> Any:
-    """A tensor with the memory that a constant of the call had when it was made."""
-    return wrap(fixed.memory.copy(), fixed.tensor._t)
+def fixed_of(made: dict[Fixed, Any], fixed: Fixed) -> Any:
+    """The call's one tensor with the memory that a constant had when it was made."""
+    found = made.get(fixed)
+    if found is None:
+        found = made[fixed] = wrap(fixed.memory.copy(), fixed.tensor._t)
+    return found
 
 
-__all__ = ["CONVERT", "Node", "Operand", "copy_of", "edge"]
+__all__ = ["CONVERT", "Node", "Operand", "edge", "fixed_of"]

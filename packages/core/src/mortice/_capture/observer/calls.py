@@ -61,6 +61,8 @@ def call(w: Watch, f: Any, args: Args, kwargs: Kwargs) -> Any:
         return builtin_calls.call_unbound(w, f, args, kwargs)
     if kind is functools.partial:
         return _call_partial(w, f, args, kwargs)
+    if framework.is_compiled(f):
+        return call(w, f.fn, args, kwargs)
     if framework.is_operator_object(f):
         return _call_operator(w, f, args, kwargs)
     method = special(w, f, "__call__")
@@ -180,7 +182,9 @@ def call_framework(w: Watch, f: Any, kind: Kind, args: Args, kwargs: Kwargs) -> 
     result = f(*args, **kwargs)
     if kind is Kind.CONSTANT:
         w.constant(result)
-    elif one_of(type(result), (list, tuple, dict)) or one_of(type(result), _ITERATORS):
+    elif one_of(type(result), (list, dict)) or one_of(type(result), _ITERATORS):
+        w.fresh(result)
+    elif issubclass(type(result), tuple) and not is_plain(result):
         w.fresh(result)
     return result
 

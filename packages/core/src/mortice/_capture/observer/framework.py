@@ -162,5 +162,11 @@ def is_operator_object(value: Any) -> bool:
     return cls.__module__ == "mortice.ops" and cls.__name__.startswith("Op")
 
 
+def is_compiled(value: Any) -> bool:
+    """What ``mortice.compile`` made: within a compiled call it is its function."""
+    cls = type(value)
+    return cls.__module__ == "mortice._capture.compiled" and cls.__name__ == "Compiled"
+
+
 def operator_has_effects(value: Any) -> bool:
     return str(value.__name__).partition(".")[0] in _EFFECTS

@@ -271,8 +271,7 @@ def is_same(w: Watch, a: Any, b: Any) -> bool:
                 typed(w, y)
             return a is b
     if not (w.is_fresh(a) or w.is_fresh(b)):
-        w.pin(a)
-        w.pin(b)
+        w.identity(a, b)
     return a is b
 
 

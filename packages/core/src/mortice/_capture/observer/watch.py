@@ -256,6 +256,16 @@ class Watch:
         if self.once("pin", id(source)):
             self.guard(source, IsObject(Ref(value)))
 
+    def identity(self, a: Any, b: Any) -> None:
+        """Whether two outer objects are one matters."""
+        if a is b or is_plain(a) or is_plain(b):
+            self.pin(a)
+            self.pin(b)
+            return
+        first, second = self.source(a), self.source(b)
+        if self.once("identity", id(first), id(second)):
+            self.guard(first, IsSame(second, same=False))
+
     # -- contents of containers ----------------------------------------------------------------
 
     def length(self, container: Any) -> None:

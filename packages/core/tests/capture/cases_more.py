@@ -1,0 +1,734 @@
+"""More cases: gradients, aliases, values read between writes, modules, threads, errors, finalizers."""
+
+# The programs are written for what they do, not for style.
+# ruff: noqa: C4, PLW0602, B023, PLW0642, LOG015, G, B018, PLW0127, F841
+
+from __future__ import annotations
+
+import collections
+import gc
+import logging
+import threading
+import typing
+import warnings
+import weakref
+from typing import Any
+
+import mortice
+import numpy as np
+
+from packages.core.tests.capture.cases import (
+    ALWAYS,
+    LOG,
+    REPLAY,
+    A,
+    D,
+    G,
+    Lin,
+    both,
+    case,
+    put,
+    t,
+)
+
+P = collections.namedtuple("P", "x y")
+
+
+def leaf(*values: float) -> Any:
+    return t(*values, requires_grad=True)
+
+
+def L() -> Any:
+    return (leaf(),), {}
+
+
+# -- gradients -----------------------------------------------------------------------------------------
+
+
+@case(REPLAY, 3)
+def grad_of_argument():
+    return lambda x: (x * x).sum() + x.exp()[0], [(None, L)] * 4
+
+
+@case(REPLAY, 4)
+def grad_on_and_off():
+    return lambda x: x * 2 + 1, both((None, L), (None, A)) + [(None, L), (None, A)]
+
+
+@case(REPLAY, 3)
+def grad_of_captured():
+    w = leaf()
+    return lambda x: (x * w).sum(), [(None, A)] * 4, [w]
+
+
+@case(REPLAY, 3)
+def grad_frozen_later():
+    w = leaf()
+    return (
+        lambda x: (x * w).sum(),
+        [(None, A), (None, A), (lambda: w.requires_grad_(False), A), (None, A), (None, A)],
+        [w],
+    )
+
+
+@case(REPLAY, 1)
+def grad_of_non_leaf():
+    def step():
+        x = leaf()
+        y = x * 3
+        y.retain_grad()
+        return (y,), {}
+
+    return lambda x: x * x, both((None, step))
+
+
+@case(REPLAY, 1)
+def grad_detached():
+    def f(x):
+        y = x * 2
+        return y * y.detach(), y.detach()
+
+    return f, both((None, L))
+
+
+@case(REPLAY, 3)
+def grad_mode_around():
+    def modes():
+        mortice.set_grad_enabled(not mortice.is_grad_enabled())
+
+    return lambda x: x * 2, both((None, L), (modes, L)) + [(modes, L)]
+
+
+@case(REPLAY, 3)
+def grad_through_a_branch():
+    w = leaf(1.0, -1.0, 2.0)
+
+    def f(x):
+        y = x * w
+        if y.sum() > 0:
+            return (y * w).sum()
+        return (y - w).sum()
+
+    negative = lambda: ((t(-1.0, -2.0, -3.0),), {})
+    return f, both((None, A), (None, negative)) + [(None, A)], [w]
+
+
+@case(REPLAY, 1)
+def grad_with_views():
+    def f(x):
+        y = x * 2
+        return y[1:], y.reshape(3, 1)
+
+    return f, both((None, L))
+
+
+@case(ALWAYS)
+def grad_inplace_on_argument():
+    def step():
+        return (leaf() * 1,), {}
+
+    def f(x):
+        x.mul_(3.0)
+        return x * x
+
+    return f, both((None, step))
+
+
+@case(ALWAYS)
+def backward_inside():
+    w = leaf()
+
+    def f(x):
+        w.grad = None
+        loss = (x * w).sum()
+        loss.backward()
+        return w.grad * 2
+
+    return f, both((None, A)), [w]
+
+
+@case(ALWAYS)
+def hook_inside():
+    def f(x):
+        y = x * 2
+        y.register_hook(lambda g: LOG.append("hook") or g * 2)
+        return y.sum()
+
+    return f, both((None, L))
+
+
+@case(REPLAY, 2)
+def hook_on_argument():
+    def step():
+        x = leaf()
+        x.register_hook(lambda g: LOG.append("hook") or g * 10)
+        return (x,), {}
+
+    return lambda x: (x * x).sum(), [(None, step)] * 3
+
+
+# -- aliases and identities ------------------------------------------------------------------------------
+
+
+def scribble(f: Any) -> Any:
+    """The function, with its results written to afterwards, as a caller may."""
+    compiled: list[Any] = []
+
+    def wrapped(*args: Any) -> Any:
+        return f(*args)
+
+    return wrapped
+
+
+@case(REPLAY, 2)
+def results_written_to():
+    kept: list[Any] = []
+
+    def f(x):
+        y = x * 2
+        return y, y[0], y
+
+    def scribble():
+        kept[-1][1].add_(100.0)
+        LOG.append([kept[-1][0].tolist(), kept[-1][2] is kept[-1][0]])
+
+    def args():
+        return (t(),), {}
+
+    return f, [(None, args)] * 3
+
+
+@case(REPLAY, 2)
+def view_of_argument_returned():
+    return lambda x: (x[1:], x.view(3, 1), x), [(None, A)] * 3
+
+
+@case(REPLAY, 2)
+def constant_returned():
+    def f(x):
+        c = mortice.tensor([1.0, 2.0, 3.0])
+        c.add_(x)
+        return c, mortice.tensor([5.0])
+
+    return f, [(None, A)] * 3
+
+
+@case(REPLAY, 2)
+def same_list_twice():
+    def f(x):
+        a = [x * 2]
+        return a, {"a": a}, a
+
+    return f, [(None, A)] * 3
+
+
+@case(ALWAYS)
+def numpy_alias():
+    n = np.array([1.0, 2.0, 3.0], np.float32)
+    x = mortice.from_numpy(n)
+
+    def f(q):
+        y = x * 2
+        n[0] = n[0] + 100
+        return y + q
+
+    return f, both((None, A))
+
+
+@case(ALWAYS)
+def numpy_inside():
+    return lambda x: mortice.from_numpy((x * 2).numpy() + 1), both((None, A))
+
+
+@case(REPLAY, 3)
+def written_argument_with_changing_aliases():
+    def f(x, y, z):
+        x.mul_(2.0)
+        y.add_(1.0)
+        return x + y + z
+
+    def apart():
+        return (t(), t(), t()), {}
+
+    def shared():
+        q = t()
+        return (t(), q, q[:]), {}
+
+    return f, both((None, apart), (None, shared)) + [(None, apart)]
+
+
+@case(REPLAY, 1)
+def tensor_identity():
+    def f(x, y):
+        return x * 2 if x is y else x * 3
+
+    def same():
+        q = t()
+        return (q, q), {}
+
+    return f, [(None, lambda: ((t(), t()), {})), (None, same), (None, lambda: ((t(), t()), {}))]
+
+
+# -- values read between writes --------------------------------------------------------------------------
+
+
+@case(REPLAY, 6)
+def values_between_writes():
+    b = t(0.0, 0.0, 0.0)
+
+    def f(x):
+        b.add_(x)
+        if b[0] > 2:
+            b.mul_(2.0)
+            if b[0] > 7:
+                b.zero_()
+        y = b * 1
+        if y[1] > 3:
+            y.add_(1.0)
+            if y[1] > 100:
+                return y - 1
+        return y
+
+    return f, [(None, A)] * 10, [b]
+
+
+@case(REPLAY, 4)
+def loop_until_small():
+    def f(x):
+        n = 0
+        while x.max() > 1:
+            x = x / 2
+            n += 1
+        return x, n
+
+    big = lambda: ((t(9.0, 3.0, 1.0),), {})
+    return f, both((None, A), (None, big)) + [(None, A), (None, big)]
+
+
+@case(REPLAY, 3)
+def bool_of_a_number():
+    def f(x):
+        return x + 1 if x.sum() else x - 1  # the sum itself differs from call to call
+
+    return f, [(None, lambda v=v: ((t(v, 1.0, 1.0),), {})) for v in (1.0, 2.0, 3.0, 4.0)]
+
+
+@case(ALWAYS)
+def result_sizes_from_values():
+    return lambda x: x[x > 1] * 2, both((None, A))
+
+
+@case(ALWAYS)
+def tolist_inside():
+    return lambda x: (x * 2).tolist(), both((None, A))
+
+
+# -- dtypes, shapes, state of the framework ----------------------------------------------------------------
+
+
+@case(REPLAY, 4)
+def dtypes():
+    kinds = (mortice.float32, mortice.float64, mortice.int64, mortice.bfloat16)
+    return lambda x: x * 2 + x.sum(), both(
+        *[(None, lambda k=k: ((t().to(k),), {})) for k in kinds]
+    )
+
+
+@case(REPLAY, 5)
+def shapes():
+    def sized(*n):
+        return lambda: ((mortice.ones(*n),), {})
+
+    return lambda x: x * x.shape[0] + len(x), both(*[(None, sized(*n)) for n in ((2,), (3,), (2, 2), (4, 1), (1,))])
+
+
+@case(REPLAY, 2)
+def strides():
+    return lambda x: (x * 2, x.reshape(-1)), both(
+        (None, lambda: ((mortice.ones(2, 3),), {})), (None, lambda: ((mortice.ones(3, 2).t(),), {}))
+    )
+
+
+@case(REPLAY, 3)
+def default_dtype():
+    def change():
+        mortice.set_default_dtype(mortice.float64)
+
+    return lambda x: x + mortice.ones(3), both((None, A), (change, A)) + [
+        (lambda: mortice.set_default_dtype(mortice.float32), lambda: ((t(),), {}))
+    ]
+
+
+@case(REPLAY, 1)
+def autocast_inside():
+    def f(x):
+        with mortice.autocast("cpu", dtype=mortice.bfloat16):
+            y = x @ x
+        return y, x @ x
+
+    return f, both((None, lambda: ((mortice.ones(2, 2),), {})))
+
+
+@case(ALWAYS)
+def leaves_grad_mode_changed():
+    def f(x):
+        mortice.set_grad_enabled(False)
+        return x * 2
+
+    return f, [(lambda: mortice.set_grad_enabled(True), L)] * 4
+
+
+@case(ALWAYS)
+def seed_inside():
+    def f(x):
+        mortice.manual_seed(3)
+        return x + mortice.rand(3)
+
+    return f, both((None, A))
+
+
+@case(ALWAYS)
+def metadata_of_argument_changed():
+    def f(x):
+        x.unsqueeze_(0)
+        return x * 2
+
+    return f, both((None, A))
+
+
+@case(ALWAYS)
+def requires_grad_set():
+    def f(x):
+        x.requires_grad_()
+        return x * 2
+
+    return f, both((None, A))
+
+
+# -- arguments -------------------------------------------------------------------------------------------
+
+
+@case(REPLAY, 2)
+def nested_arguments():
+    def f(batch, scale=1.0):
+        return {"out": batch["x"][0] * batch["p"].y + batch["d"].a * scale}
+
+    def args():
+        return ({"x": [t(), t()], "p": P(1, t()), "d": D(2.0)},), {"scale": 3.0}
+
+    return f, [(None, args)] * 3
+
+
+@case(REPLAY, 3)
+def list_argument():
+    def step(n):
+        return (None, lambda: (([t() for _ in range(n)],), {}))
+
+    return lambda xs: sum(xs[1:], xs[0]), both(step(2), step(3)) + [step(2)]
+
+
+@case(REPLAY, 1)
+def keywords_in_another_order():
+    def f(**k):
+        x = None
+        for name, v in k.items():
+            x = v if x is None else x * 2 + v
+            LOG.append if False else None
+        return x, list(k)
+
+    def first():
+        return (), {"a": t(), "b": t(4.0, 5.0, 6.0)}
+
+    def second():
+        return (), {"b": t(4.0, 5.0, 6.0), "a": t()}
+
+    return f, [(None, first), (None, second), (None, first)]
+
+
+@case(REPLAY, 4)
+def text_and_none():
+    def f(x, how=None):
+        if how is None:
+            return x
+        return x * 2 if how == "twice" else x * 3
+
+    return f, both(*[(None, lambda h=h: ((t(), h), {})) for h in (None, "twice", "thrice", "twice")])[:-1]
+
+
+@case(REPLAY, 2)
+def keyword_named_self():
+    return lambda x, self: x * self, [(None, lambda: ((t(),), {"self": 2.0}))] * 3
+
+
+@case(REPLAY, 3)
+def bound_method():
+    o = Lin()
+    return o.forward, both((None, A), (put(o, "train", False), A)) + [(None, A)]
+
+
+# -- errors, warnings, logs, finalizers --------------------------------------------------------------------
+
+
+@case(ALWAYS)
+def late_value_error():
+    def f(x, i):
+        LOG.append("before")
+        y = x[i]
+        LOG.append("after")
+        return y
+
+    good = lambda: ((t(), mortice.tensor([0, 1])), {})
+    bad = lambda: ((t(), mortice.tensor([7])), {})
+    return f, both((None, good), (None, bad))
+
+
+@case(REPLAY, 3)
+def late_value_error_replayed():
+    good = lambda: ((t(), mortice.tensor([0, 1])), {})
+    bad = lambda: ((t(), mortice.tensor([7, 1])), {})
+    return lambda x, i: x[i] * 2, both((None, good), (None, bad))
+
+
+@case(REPLAY, 2)
+def shape_error():
+    good = lambda: ((t(), t()), {})
+    bad = lambda: ((t(), t(1.0, 2.0)), {})
+    return lambda x, y: x + y, [(None, good), (None, bad), (None, good), (None, bad), (None, good)]
+
+
+@case(ALWAYS)
+def finalizer():
+    class F:
+        def __init__(self, v):
+            self.v = v
+
+        def __del__(self):
+            LOG.append("gone")
+
+    def f(x):
+        return x * F(2.0).v
+
+    return f, both((None, A))
+
+
+@case(ALWAYS)
+def weakref_callback():
+    def f(x):
+        y = x * 2
+        r = weakref.ref(y, lambda _: LOG.append("dead"))
+        z = y + 1
+        del y
+        LOG.append(r() is None)
+        return z
+
+    return f, both((None, A))
+
+
+@case(REPLAY, 3)
+def keyboard_interrupt():
+    stop = [False]
+
+    def f(x):
+        y = x * 2
+        if stop[0]:
+            LOG.append("stopping")
+            raise KeyboardInterrupt
+        return y
+
+    return f, [
+        (None, A), (None, A), (lambda: stop.__setitem__(0, True), A), (None, A),
+        (lambda: stop.__setitem__(0, False), A), (None, A), (lambda: stop.__setitem__(0, True), A),
+        (None, A), (None, A),
+    ]  # fmt: skip
+
+
+@case(ALWAYS)
+def warns():
+    def f(x):
+        warnings.warn("careful", UserWarning, stacklevel=1)
+        return x * 2
+
+    return f, both((None, A))
+
+
+@case(ALWAYS)
+def logs():
+    logger = logging.getLogger("mortice.cases")
+    logger.handlers = [_Keep()]
+    logger.propagate = False
+
+    def f(x):
+        logger.warning("value %s", x.shape)
+        return x * 2
+
+    return f, both((None, A))
+
+
+class _Keep(logging.Handler):
+    def emit(self, record: Any) -> None:
+        LOG.append((record.getMessage(), record.lineno, record.funcName))
+
+
+@case(REPLAY, 1)
+def recursion():
+    def f(x, n=3):
+        return x if n == 0 else f(x * 2, n - 1)
+
+    return f, both((None, A))
+
+
+@case(ALWAYS)
+def thread_changes_state():
+    def f(x):
+        y = x * G["k"]
+        other = threading.Thread(target=lambda: G.__setitem__("k", G["k"] + 1))
+        other.start()
+        other.join()
+        return y * G["k"]
+
+    return f, both((None, A))
+
+
+@case(ALWAYS)
+def thread_reads_pending():
+    def f(x):
+        y = x * 2
+        seen = []
+        other = threading.Thread(target=lambda: seen.append(y.sum().item()))
+        other.start()
+        other.join()
+        return y + seen[0]
+
+    return f, both((None, A))
+
+
+@case(REPLAY, 1)
+def collected_world():
+    """Objects that guards speak of may die."""
+    boxes = [Lin()]
+
+    def f(x):
+        return x * boxes[0].w
+
+    def renew():
+        boxes[0] = Lin()
+        gc.collect()
+
+    return f, [(None, A), (renew, A)]
+
+
+@case(REPLAY, 2)
+def lazy_initialisation():
+    """Only the first call has an effect."""
+    o = Lin()
+    o.cache = None  # type: ignore[attr-defined]
+
+    def f(x):
+        if o.cache is None:
+            o.cache = x * 0 + 5
+        return x * o.cache
+
+    return f, [(None, A)] * 4
+
+
+@case(REPLAY, 3)
+def effect_on_one_way_only():
+    def f(x):
+        if x.sum() > 100:
+            LOG.append("large")
+        return x * 2
+
+    large = lambda: ((t(200.0, 0.0, 0.0),), {})
+    return f, [(None, A), (None, A), (None, large), (None, A), (None, large), (None, A), (None, large)]
+
+
+@case(REPLAY, 2)
+def error_handled_inside():
+    def f(x):
+        try:
+            return x.reshape(2, 2)
+        except RuntimeError as e:
+            return x * len(str(e)[:3])
+
+    return f, [(None, A)] * 3
+
+
+# -- modules ---------------------------------------------------------------------------------------------
+
+
+def _net() -> Any:
+    import mortice.nn as nn
+
+    mortice.manual_seed(1)
+    return nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+
+
+@case(REPLAY, 3)
+def module_trained():
+    net = _net()
+    return net, [(None, A)] * 4, list(net.parameters())
+
+
+@case(REPLAY, 5)
+def module_changed():
+    import mortice.nn as nn
+
+    net = _net().requires_grad_(False)
+    return (
+        net,
+        both(
+            (None, A),
+            (lambda: net.__setitem__(1, nn.Tanh()), A),
+            (lambda: put(net[0], "weight", nn.Parameter(mortice.ones(4, 3)))(), A),
+            (lambda: net.append(nn.Sigmoid()), A),
+            (lambda: net[0].register_forward_hook(lambda m, i, o: o * 2), A),
+        ),
+    )
+
+
+@case(REPLAY, 2)
+def module_mode():
+    import mortice.nn as nn
+
+    net = nn.Sequential(nn.Dropout(0.0), nn.Linear(3, 2)).requires_grad_(False)
+    return net, both((lambda: net.eval(), A)) + [(None, A)]
+
+
+@case(REPLAY, 2)
+def module_buffers():
+    import mortice.nn as nn
+
+    norm = nn.BatchNorm1d(3)
+    x = lambda: ((mortice.arange(6.0).reshape(2, 3),), {})
+    return norm.eval(), both((None, x)) + [(None, x)], list(norm.buffers())
+
+
+@case(REPLAY, 2)
+def module_methods():
+    import mortice.nn as nn
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.ModuleList([nn.Linear(3, 3) for _ in range(2)])
+            self.scale = nn.Parameter(mortice.ones(1))
+            self.register_buffer("shift", mortice.ones(3))
+
+        def forward(self, x: Any) -> Any:
+            for i, layer in enumerate(self.layers):
+                x = nn.functional.gelu(layer(x)) * self.scale
+            return {"y": x + self.shift, "n": len(self.layers)}
+
+    mortice.manual_seed(2)
+    net = Net()
+    return net, [(None, A)] * 3, list(net.parameters())
+
+
+class Out(typing.NamedTuple):
+    a: Any
+    b: Any
+
+
+@case(REPLAY, 2)
+def named_results():
+    return lambda x: Out(x * 2, [x.max(0).values, x.sort()]), [(None, A)] * 3
