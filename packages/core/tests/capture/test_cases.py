@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pathlib
 import sys
 from typing import Any
 
-from packages.core.tests.capture import cases, cases_more  # noqa: F401  it adds its own
-import mortice
 import pytest
+from packages.core.tests.capture import playing
+
+import mortice
 from mortice._capture.observer import decode
 
 supported = pytest.mark.skipif(
@@ -19,23 +21,32 @@ def by_name(c: Any) -> str:
     return c.name
 
 
-@pytest.mark.parametrize("c", cases.CASES, ids=by_name)
+@pytest.mark.parametrize("c", playing.CASES, ids=by_name)
 def test_compiled_equals_eager(c: Any) -> None:
-    want, _ = cases.play(c.make, lambda f: f)
-    got, compiled = cases.play(c.make, lambda f: mortice.compile(f, backend="eager"))
+    want, _ = playing.play(c.make, lambda f: f)
+    got, compiled = playing.play(c.make, lambda f: mortice.compile(f, backend="eager"))
     assert got == want
     if decode.support() is None:
         v = compiled.verdict
         assert (v.name, v.replayed) == (c.verdict, c.replays), v.lines()
 
 
-@pytest.mark.parametrize("c", cases.CASES, ids=by_name)
+@pytest.mark.parametrize("c", playing.CASES, ids=by_name)
 def test_recorded_equals_eager(c: Any) -> None:
     def recorded(f: Any) -> Any:
         compiled = mortice.compile(f, backend="eager")
         compiled.replay = None
         return compiled
 
-    want, _ = cases.play(c.make, lambda f: f)
-    got, _ = cases.play(c.make, recorded)
+    want, _ = playing.play(c.make, lambda f: f)
+    got, _ = playing.play(c.make, recorded)
     assert got == want
+
+
+@supported
+def test_the_page_of_cases_is_current() -> None:
+    pytest.importorskip("mortice.nn")
+    page = pathlib.Path(__file__).parents[4] / "docs" / "capture-cases.md"
+    assert page.read_text() == playing.HEAD + playing.table() + "\n", (
+        "run: python -m packages.core.tests.capture.playing"
+    )

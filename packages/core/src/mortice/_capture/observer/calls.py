@@ -182,9 +182,11 @@ def call_framework(w: Watch, f: Any, kind: Kind, args: Args, kwargs: Kwargs) -> 
     result = f(*args, **kwargs)
     if kind is Kind.CONSTANT:
         w.constant(result)
-    elif one_of(type(result), (list, dict)) or one_of(type(result), _ITERATORS):
-        w.fresh(result)
-    elif issubclass(type(result), tuple) and not is_plain(result):
+    elif (
+        one_of(type(result), (list, dict))
+        or one_of(type(result), _ITERATORS)
+        or (issubclass(type(result), tuple) and not is_plain(result))
+    ):
         w.fresh(result)
     return result
 
