@@ -2,7 +2,8 @@
 
 1. decompose: operators become values of a few kinds (``lowering``).
 2. simplify: constants are folded, conversions and identities fall away (``passes.simplify``);
-   equal values are one from the start, and what no output needs is never visited.
+   equal values are one from the start, and what no output needs is never visited. Large
+   reductions are cut in two stages (``passes.split``).
 3. fuse: what gets memory, and which operations share a kernel (``passes.fuse``).
 4. schedule: an order of kernels and foreign operators (``passes.schedule``).
 5. plan memory: offsets in one arena for what lies between kernels (``passes.memory``).
@@ -30,6 +31,7 @@ from .passes import memory
 from .passes.fuse import Fusion, Kernel, Work, materialised, needed_outside
 from .passes.schedule import Cycle, schedule
 from .passes.simplify import simplify
+from .passes.split import split_reductions
 from .plan import CallStep, Plan
 from .specs import Spec, TensorSpec, number_words
 
@@ -77,6 +79,7 @@ def build(gm: Any, specs: tuple[Spec, ...], settings: Settings) -> Built:
         numbers=settings.numbers,
     )  # fmt: skip
     roots = simplify(lowered, settings.keep_casts)
+    roots = split_reductions(lowered.trace, roots)
     fused = fuse(lowered, roots, settings)
     return emit(lowered, fused, settings)
 
@@ -267,17 +270,23 @@ def _relaid(lowered: Lowered, roots: Roots, v: Value) -> Roots:
     return replaced(t, roots, {v.uid: new})
 
 
-def replaced(t: Any, roots: Roots, new: dict[int, Value]) -> Roots:
-    """The roots with some values exchanged, everywhere."""
+def replaced(
+    t: Any, roots: Roots, new: dict[int, Value],
+    rule: Callable[[Value], Value | None] | None = None,
+) -> Roots:  # fmt: skip
+    """The roots with some values exchanged, everywhere: those of ``new``, and what ``rule`` makes
+    of a value whose operands are exchanged already.
+    """
     done: dict[int, Value] = dict(new)
     for v in walk(roots.values()):
         if v.uid in done:
             continue
         args = tuple(done[a.uid] for a in v.args)
-        changed = any(a is not b for a, b in zip(args, v.args))
-        done[v.uid] = t.make(v.op, args, v.shape, v.dtype, v.attr) if changed else v
-        if changed:
-            done[v.uid].where = v.where
+        made = v
+        t.where = v.where
+        if any(a is not b for a, b in zip(args, v.args)):
+            made = t.make(v.op, args, v.shape, v.dtype, v.attr)
+        done[v.uid] = (rule(made) if rule else None) or made
     return Roots(
         tuple(done[v.uid] if isinstance(v, Value) else v for v in roots.outputs),
         tuple((k, done[v.uid]) for k, v in roots.writes),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from math import gcd
 from typing import NamedTuple
 
 Sizes = tuple[int, ...]
@@ -146,6 +147,10 @@ def floordiv(e: Expr, n: int, sizes: Sizes) -> Expr:
     low, high = bounds(r, sizes)
     if low >= 0 and high < n:
         return q
+    coarse = _coarse(r, n, sizes)
+    if coarse is not None:
+        g, whole, _ = coarse
+        return add(q, floordiv(whole, n // g, sizes))
     if len(r.terms) == 1 and not r.const and r.terms[0][1] == 1 and r.terms[0][0].kind == "/":
         inner = r.terms[0][0]
         assert isinstance(inner.of, Expr)
@@ -158,6 +163,20 @@ def floordiv(e: Expr, n: int, sizes: Sizes) -> Expr:
     return add(q, Expr(((Atom("/", r, n), 1),), 0))
 
 
+def _coarse(e: Expr, n: int, sizes: Sizes) -> tuple[int, Expr, Expr] | None:
+    """(g, whole, rest) with e = g whole + rest, g a divisor of n, and rest from 0 to g - 1: what
+    e // n and e % n then do not mix. None if there is none but g = 1.
+    """
+    for g in sorted({gcd(n, c) for _, c in e.terms}, reverse=True):
+        if g == 1 or g == n:
+            continue
+        whole, rest = _split(e, g)
+        low, high = bounds(rest, sizes)
+        if low >= 0 and high < g and whole.terms:
+            return g, whole, rest
+    return None
+
+
 def mod(e: Expr, n: int, sizes: Sizes) -> Expr:
     """``e % n`` for n > 0."""
     if n == 1:
@@ -166,6 +185,10 @@ def mod(e: Expr, n: int, sizes: Sizes) -> Expr:
     low, high = bounds(r, sizes)
     if low >= 0 and high < n:
         return r
+    coarse = _coarse(r, n, sizes)
+    if coarse is not None:
+        g, whole, rest = coarse
+        return add(scale(mod(whole, n // g, sizes), g), rest)
     if len(r.terms) == 1 and not r.const and r.terms[0][1] == 1 and r.terms[0][0].kind == "%":
         inner = r.terms[0][0]
         if inner.n % n == 0:
@@ -190,6 +213,22 @@ def substitute(e: Expr, values: Sequence[Expr], sizes: Sizes) -> Expr:
 def is_affine(e: Expr) -> bool:
     """True if all atoms are variables."""
     return all(isinstance(a.of, int) for a, _ in e.terms)
+
+
+def is_tangled(e: Expr, sizes: Sizes) -> bool:
+    """True if splitting loops would not make the expression affine: a quotient or remainder of
+    more than one variable, or by what does not divide its size.
+    """
+    for atom, _ in e.terms:
+        inner, n = atom, 1
+        while not isinstance(inner.of, int):
+            n *= inner.n
+            if len(inner.of.terms) != 1 or inner.of.const or inner.of.terms[0][1] != 1:
+                return True
+            inner = inner.of.terms[0][0]
+        if n > 1 and sizes[inner.of] % atom.n:
+            return True
+    return False
 
 
 def variables(e: Expr) -> set[int]:

@@ -65,15 +65,38 @@ def _in_memory(t: Trace, v: Value) -> tuple[Value, Side]:
     if base.op != "const" and base.shape:
         strides = t.strides_of(base)
         if exprs is None:
-            exprs = tuple(ix.var(k) for k in range(len(v.shape)))
+            exprs = tuple(_vars(len(v.shape)))
         found = _side(v.shape, ix.linear(exprs, strides))
         if found is not None:
             return base, found
-    kept = t.make("keep", (v,), v.shape, v.dtype)
-    found = _side(v.shape, ix.linear([ix.var(k) for k in range(len(v.shape))],
-                                     ix.contiguous(v.shape)))  # fmt: skip
+    # Laid down in the order in which memory runs, so that X and its transpose are one.
+    flip = _runs_down(t, base, exprs, len(v.shape))
+    laid = t.permute(v, _swapped(len(v.shape))) if flip else v
+    kept = t.make("keep", (laid,), laid.shape, laid.dtype)
+    index = [ix.var(k) for k in _swapped(len(v.shape))] if flip else _vars(len(v.shape))
+    found = _side(v.shape, ix.linear(index, ix.contiguous(laid.shape)))
     assert found is not None
     return kept, found
+
+
+def _vars(n: int) -> list[ix.Expr]:
+    return [ix.var(k) for k in range(n)]
+
+
+def _swapped(n: int) -> list[int]:
+    return [*range(n - 2), n - 1, n - 2]
+
+
+def _runs_down(t: Trace, base: Value, exprs: Any, ndim: int) -> bool:
+    """True if neighbours in memory are neighbours along the rows' dimension."""
+    if exprs is None or not base.shape:
+        return False
+    e = ix.linear(exprs, t.strides_of(base))
+    down, along = (
+        any(c == 1 and d in ix.variables(ix.Expr(((atom, 1),), 0)) for atom, c in e.terms)
+        for d in (ndim - 2, ndim - 1)
+    )
+    return down and not along
 
 
 def product(t: Trace, a: Value, b: Value) -> Value:

@@ -218,15 +218,12 @@ class Fusion:
             return
         if any(v.op == "keep" for v in other.stores):
             return
-        for v in other.stores:
-            try:
-                found = self._trial(kernel, v)
-            except Misfit as misfit:
-                self.log(f"{other.name()} not taken into {kernel.name()}: {misfit}")
-                return
-            if self._depends(found, kernel):
-                return
-        if self._depends(kernel.reads - set(other.places), other):
+        try:
+            found = self._together(kernel, other)
+        except Misfit as misfit:
+            self.log(f"{other.name()} not taken into {kernel.name()}: {misfit}")
+            return
+        if self._depends(found - set(other.places), other):
             self.log(f"{other.name()} not taken into {kernel.name()}: another step lies between")
             return
         self.log(f"{other.name()} is taken into {kernel.name()}")
@@ -238,6 +235,19 @@ class Fusion:
             kernel.stores.append(v)
             self.maker[v.uid] = kernel
         other.stores, other.places, other.reads = [], {}, set()
+
+    def _together(self, kernel: Kernel, other: Kernel) -> set[int]:
+        """What the reduction would read with the other's stores among its own; Misfit if it cannot
+        compute them, or reads them at other places.
+        """
+        places = {v.uid: place_of(kernel, v) for v in other.stores}
+        evaluator = Evaluator(kernel.sizes, self.buffers, {**kernel.places, **places}, kernel.rows)
+        for v in other.stores:
+            evaluator.define(v, places[v.uid])
+        for r in kernel.reductions:
+            for a in r.args:
+                evaluator.of(a, kernel.operands[r.uid])
+        return evaluator.reads
 
     def _refusal(self, kernel: Kernel, v: Value) -> str | None:
         """Why ``v`` cannot be computed in ``kernel``, or None."""
@@ -258,6 +268,8 @@ class Fusion:
             return "has nothing to do with it"
         if self._depends(found, kernel):
             return "another step lies between"
+        if not self._fits_loops(kernel, v):
+            return "its order of elements is another"
         return None
 
     def _write_refusal(self, kernel: Kernel, v: Value) -> str | None:
@@ -313,6 +325,21 @@ class Fusion:
         ):
             raise Misfit("looks up elements once per row")
         return evaluator.reads
+
+    def _fits_loops(self, kernel: Kernel, v: Value) -> bool:
+        """False if what ``v`` reads is in order in its own loops, and not in this kernel's."""
+        return not self._tangled(kernel, v) or self._tangled(Kernel(-1, *domain(v)), v)
+
+    def _tangled(self, kernel: Kernel, v: Value) -> bool:
+        evaluator = Evaluator(kernel.sizes, self.buffers, kernel.places, kernel.rows)
+        if v.op == "reduce":
+            index = operand_index(kernel, v)
+            roots = [evaluator.of(a, index) for a in v.args]
+        else:
+            roots = [evaluator.define(v, place_of(kernel, v))]
+        return any(
+            c.op == "load" and ix.is_tangled(c.attr[1], kernel.sizes) for c in cells_under(roots)
+        )
 
     def _related(self, kernel: Kernel, v: Value, reads: set[int]) -> bool:
         """True if sharing the loop saves memory traffic: ``v`` uses what the kernel makes or

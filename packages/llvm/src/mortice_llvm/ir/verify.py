@@ -152,11 +152,11 @@ class _Verifier:
         return i.dtype
 
     def _index(self, i: Instr, kind: str, where: str) -> str:
-        """An index needs a dimension that is being walked: the inner one in 'each', ``over`` in
-        'fold', outer ones anywhere.
+        """An index needs a dimension that is being walked: the inner one in 'each' and 'fold',
+        ``over`` in 'fold', outer ones anywhere.
         """
         dims = self.kernel.dims
-        inner = kind == "each" and i.attr in (None, dims[-1])
+        inner = kind != "row" and i.attr in (None, dims[-1])
         if not (inner or i.attr in dims[:-1] or (kind == "fold" and i.attr == self.kernel.over)):
             raise self.fail(where, f"no dimension {i.attr!r} to index in {kind!r}")
         return "i64"
