@@ -96,6 +96,12 @@ except TypeError as error:
         ("- func: mine::f(Tensor x)\n  shape: [", "ops.yaml, line 2: not valid YAML"),
         ("- func: mine::f(Tensor x) -> Tensor\n  grad: {y: grad}", "gradient for unknown argument 'y'"),
         ("- func: mine::f(Tensor x) -> Tensor\n  grad: {x: 'grad *'}", "formula for"),
+        ("- func: mine::f(Tensor x) -> Tensor\n  shape: saem", "shape names 'saem', and ops.py has no such function. Did you mean 'same'"),
+        ("- func: mine::f(Tensor x) -> Tensor\n  body: f_body", "body names 'f_body'"),
+        ("- func: mine::f(Tensor x) -> Tensor\n  dispatch: {cpu: cpu.weld}", "the package has no module 'cpu'"),
+        ("- func: mine::f(Tensor x) -> Tensor\n  dispatch: {cpu: ops.sane}", "ops.py has no function 'sane'. Did you mean 'same'"),
+        ("- func: mine::f(Tensor x) -> Tensor\n  dispatch: {cpu: weld}", "expected 'module.function'"),
+        ("- func: mine::f(Tensor x) -> Tensor\n  grad: {x: 'samee(grad)'}", "the formula for x calls 'samee'"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_in_a_declaration_is_named(tmp_path: Path, yaml: str, complaint: str) -> None:
@@ -103,6 +109,7 @@ def test_what_is_wrong_in_a_declaration_is_named(tmp_path: Path, yaml: str, comp
     package.mkdir()
     (package / "__init__.py").write_text("")
     (package / "ops.yaml").write_text(yaml)
+    (package / "ops.py").write_text("def same(x):\n    return tuple(x.shape), x.dtype\n")
     done = gen("--yaml", str(package / "ops.yaml"), "--out", str(package / "_generated"))
     assert done.returncode == 1
     assert complaint in done.stderr

@@ -20,6 +20,7 @@ from mortice._library.registration import (
     fallthrough_kernel,
     impl,
     scoped_library,
+    undefined,
 )
 from mortice._library.tags import Tag
 
@@ -81,11 +82,17 @@ def register_kernel(
 
 
 def missing(rule: str, namespace: str | None = None) -> list[str]:
-    """Operators from outside core that lack a rule: ``"fake"`` or ``"autograd"``."""
+    """Operators from outside core that lack a rule: ``"fake"`` or ``"autograd"``.
+
+    ``"definition"``: operators that have kernels, by ``Library.impl``, but that nothing defines.
+    """
     from mortice._dispatch.operator import _OPERATORS  # pyright: ignore[reportPrivateUsage]
 
+    if rule == "definition":
+        names = (name if "::" in name else f"aten::{name}" for name in undefined())
+        return sorted(n for n in names if namespace in (None, n.partition("::")[0]))
     if rule not in ("fake", "autograd"):
-        raise ValueError(f"missing(): the rule is 'fake' or 'autograd', not {rule!r}")
+        raise ValueError(f"missing(): the rule is 'fake', 'autograd' or 'definition', not {rule!r}")
     found: list[str] = []
     for op in list(_OPERATORS.values()):
         space = op.schema.namespace

@@ -228,9 +228,12 @@ class OpNamespace(types.ModuleType):
 
 
 def _told(key: str) -> str:
-    """Where the operator went, if a library that is gone once defined it."""
-    from mortice._library.registration import tombstone
+    """Why the operator is not there: not defined yet, or its library is gone."""
+    from mortice._library.registration import tombstone, why_undefined
 
+    pending = why_undefined(key)
+    if pending is not None:
+        return f". {pending}"
     where = tombstone(key)
     if where is None:
         namespace, colons, name = key.rpartition("::")

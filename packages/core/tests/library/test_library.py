@@ -194,3 +194,31 @@ def test_a_misspelt_operator_of_a_library_is_recognised() -> None:
     library.define("stretch(Tensor x) -> Tensor")
     with pytest.raises(AttributeError, match="Did you mean 'stretch'"):
         _ = mortice.ops.misspelt.strech
+
+
+def test_a_kernel_before_its_definition() -> None:
+    with scoped_library("lt_early", "FRAGMENT") as library:
+        library.impl("twice", lambda x: x * 2, "CompositeExplicitAutograd")
+        assert missing("definition", "lt_early") == ["lt_early::twice"]
+        library.define("twice(Tensor x) -> Tensor")
+        assert missing("definition", "lt_early") == []
+        assert mortice.ops.lt_early.twice(mortice.ones(1)).item() == 2.0
+
+
+def test_a_kernel_without_a_definition_is_told() -> None:
+    with scoped_library("lt_never", "FRAGMENT") as library:
+        library.define("scale(Tensor x) -> Tensor")
+        library.impl("scala", lambda x: x, "CPU")
+        told = r"registered at .*test_library.py:\d+, but nothing defines it.*Did you mean 'scale'"
+        with pytest.raises(AttributeError, match=told):
+            mortice.ops.lt_never.scala
+        with pytest.raises(RuntimeError, match=told):
+            mortice.library.register_fake("lt_never::scala", lambda x: x)
+    assert missing("definition", "lt_never") == []
+
+
+def test_a_kernel_for_an_unknown_operator_of_core() -> None:
+    with scoped_library("aten", "IMPL") as library:
+        with pytest.warns(UserWarning, match="no operator aten::siin.*'sin'"):
+            library.impl("siin", lambda x: x, "CPU")
+        assert "aten::siin" in missing("definition")

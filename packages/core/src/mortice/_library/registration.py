@@ -26,6 +26,7 @@ from mortice._dispatch.operator import (
     add_operator,
     clear_tables,
     find,
+    names_in,
     remove_operator,
 )
 from mortice._dispatch.schema import FunctionSchema, parse
@@ -37,7 +38,8 @@ ALIAS_ANALYSIS = ("", "FROM_SCHEMA", "CONSERVATIVE")
 _LOCK = threading.RLock()
 _DEFINED: dict[str, str] = {}  # namespace -> where its DEF library was made
 _TOMBSTONES: dict[str, str] = {}  # operator -> where the library was made that took it along
-_PENDING: dict[str, list[tuple[str, Any, bool]]] = {}  # kernels registered before the definition
+#: operator -> (key, kernel, with_keyset, where) of kernels registered before the definition
+_PENDING: dict[str, list[tuple[str, Any, bool, str]]] = {}
 _WHERE: dict[tuple[str, str], str] = {}  # (operator, key) -> where its newest kernel came from
 FALLBACKS: dict[str, Any] = {}
 
@@ -161,7 +163,7 @@ class Library:
             add_operator(op, packet_key(schema))
             _WHERE[name, "define"] = self.where
             _TOMBSTONES.pop(name, None)
-            for key, kernel, with_keyset in _PENDING.pop(name, []):
+            for key, kernel, with_keyset, _ in _PENDING.pop(name, []):
                 op.register(key, adapted(op, kernel, with_keyset))
         return op
 
@@ -215,7 +217,9 @@ class Library:
         self._undo.append(lambda: op.unregister(key, kernel))
 
     def _impl_later(self, name: str, key: str, fn: Any, with_keyset: bool) -> None:
-        entry = (key, fn, with_keyset)
+        entry = (key, fn, with_keyset, caller(3))
+        if self.ns == "aten":
+            _warn_unknown(name, entry[3])
         _PENDING.setdefault(name, []).append(entry)
 
         def undo() -> None:
@@ -302,6 +306,36 @@ def _undefine(op: Operator, where: str) -> None:
 def tombstone(name: str) -> str | None:
     """Where the library was made that once defined ``name`` and has been destroyed."""
     return _TOMBSTONES.get(name)
+
+
+def undefined() -> dict[str, str]:
+    """Operators that have kernels but no definition -> where the first kernel came from."""
+    return {name: entries[0][3] for name, entries in _PENDING.items() if entries}
+
+
+def why_undefined(name: str) -> str | None:
+    """What is known of an operator that has kernels but no definition, as a sentence; else None."""
+    where = undefined().get(name)
+    if where is None:
+        return None
+    namespace, colons, short = name.rpartition("::")
+    shown = nearest(short.partition(".")[0], names_in(namespace if colons else "aten"))
+    return (
+        f"A kernel for it was registered at {where}, but nothing defines it. Define it, with "
+        f"Library({(namespace or 'aten')!r}, 'FRAGMENT').define(schema), or mend its name.{shown}"
+    )
+
+
+def _warn_unknown(name: str, where: str) -> None:
+    """All operators of aten are known, so that a kernel for another one is a mistake."""
+    import warnings
+
+    warnings.warn(
+        f"impl(): there is no operator aten::{name}, so that its kernel registered at {where} is never "
+        f"called.{nearest(name.partition('.')[0], names_in('aten'))}",
+        UserWarning,
+        stacklevel=5,
+    )
 
 
 def registry_name(schema: FunctionSchema) -> str:
@@ -515,7 +549,8 @@ def get_operator(op: Any, what: str) -> Operator:
         name = op.removesuffix(".default")
         found = find(name)
         if found is None:
-            raise RegistrationError(f"{what}: operator {op} does not exist. Define it first.")
+            told = why_undefined(name) or "Define it first."
+            raise RegistrationError(f"{what}: operator {op} does not exist. {told}")
         return found
     raise InvalidValue(
         f"{what}(op): got unexpected type for op: {type(op).__name__}; expected a name such as "

@@ -101,6 +101,36 @@ def _failed_before(row: Backend) -> bool:
     return bool(row.reason) and not row.reason.startswith("ready when")
 
 
+#: Loads all operator libraries, and prints which operators have kernels but no definition.
+_UNDEFINED = """
+import json
+from mortice._dispatch.operator import load_namespace
+from mortice._library.registration import undefined, why_undefined
+from mortice._plugins import find
+for entry in find("mortice.operators"):
+    load_namespace(entry.name.partition(":")[0])
+print(json.dumps({name: why_undefined(name) for name in undefined()}))
+"""
+
+
+def _operators(load: bool) -> Iterator[Finding]:
+    """Kernels for operators that nobody defines: seen only once the libraries are loaded."""
+    if not load:
+        return
+    import json
+    import subprocess
+
+    run = subprocess.run(
+        [sys.executable, "-c", _UNDEFINED], capture_output=True, text=True, timeout=120, check=False
+    )
+    if run.returncode:
+        last = (run.stderr.strip().splitlines() or [f"exit status {run.returncode}"])[-1]
+        yield "problem", "operators", f"the operator libraries cannot be loaded together: {last}"
+        return
+    for name, why in json.loads(run.stdout.splitlines()[-1]).items():
+        yield "problem", name, why
+
+
 def _metadata(load: bool) -> Iterator[Finding]:
     from mortice._plugins.report import problems, shadowed
 
@@ -110,4 +140,4 @@ def _metadata(load: bool) -> Iterator[Finding]:
         yield "note", name, what
 
 
-CHECKS = (_versions, _configuration, _cache, _plugins, _metadata)
+CHECKS = (_versions, _configuration, _cache, _plugins, _operators, _metadata)

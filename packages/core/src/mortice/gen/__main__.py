@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from mortice.gen import derivatives, functions, stubs
+from mortice.gen import derivatives, functions, references, stubs
 from mortice.gen.model import Declared, Stanza, declared, infer_numbers, load
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -22,6 +22,7 @@ def generate(root: Path = ROOT) -> dict[str, str]:
         family = path.stem
         stanzas = load(path, family)
         infer_numbers(stanzas)
+        references.check(stanzas, path)
         operators = _operators(stanzas, seen, path.name)
         source = f"_ops/{path.name}"
         files[f"{family}.py"] = functions.emit_module(stanzas, operators, source)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from mortice._base.errors import SchemaError
-from mortice.gen import derivatives, functions
+from mortice.gen import derivatives, functions, references
 from mortice.gen.model import Declared, declared, infer_numbers, load
 
 
@@ -41,6 +41,7 @@ def generate(source: Path, out: Path) -> dict[str, str]:
     if not stanzas:
         raise SchemaError(f"{source.name}: there are no stanzas in it")
     infer_numbers(stanzas)
+    references.check(stanzas, source)
     operators: list[Declared] = []
     seen: set[str] = set()
     for stanza in stanzas:
