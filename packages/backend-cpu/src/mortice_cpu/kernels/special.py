@@ -58,7 +58,10 @@ def _real(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
 _UNARY = ("entr", "erfcx", "i0e", "i1e", "ndtr", "ndtri", "log_ndtr")
 
 KERNELS: dict[str, Kernel] = {
-    **{f"special_{name}": unary(_real(getattr(_special, name)), to_float=True) for name in _UNARY},
+    **{
+        f"special_{name}": in_order(unary(_real(getattr(_special, name)), to_float=True))
+        for name in _UNARY
+    },
     "special_xlog1py": binary(_xlog1py, to_float=True),
     "special_zeta": in_order(binary(_zeta, to_float=True)),
     "frexp.Tensor": frexp,

@@ -323,7 +323,6 @@ _TO_FLOAT: dict[str, Callable[[Any], Any]] = {
     "digamma": _special.digamma,
     "sigmoid": native_or("sigmoid", sigmoid, _native.COSTLY),
     "i0": _special.bessel_i0,
-    "special_i1": _special.bessel_i1,
     "sinc": sinc,
     "deg2rad": deg2rad,
     "rad2deg": rad2deg,
@@ -331,12 +330,12 @@ _TO_FLOAT: dict[str, Callable[[Any], Any]] = {
 
 #: Those that mortice_llvm has.
 _FUSED = frozenset(_TO_FLOAT) - {
-    "erfinv", "lgamma", "digamma", "i0", "special_i1", "sinc", "deg2rad", "rad2deg",
+    "erfinv", "lgamma", "digamma", "i0", "sinc", "deg2rad", "rad2deg",
 }  # fmt: skip
 
 _REAL_ONLY = frozenset(
     (
-        "erf", "erfc", "erfinv", "lgamma", "digamma", "i0", "special_i1", "deg2rad", "rad2deg",
+        "erf", "erfc", "erfinv", "lgamma", "digamma", "i0", "deg2rad", "rad2deg",
     )
 )  # fmt: skip
 
@@ -370,6 +369,7 @@ KERNELS: dict[str, Kernel] = {
         for name, function in _TO_FLOAT.items()
     },
     **{name: unary(function) for name, function in _SAME.items()},
+    "special_i1": in_order(unary(_real_only(_special.bessel_i1), to_float=True)),
     "abs": absolute,
     "abs_": absolute_inplace,
     "neg": neg,

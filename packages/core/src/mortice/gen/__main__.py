@@ -33,8 +33,9 @@ def generate(root: Path = ROOT) -> dict[str, str]:
         made[family] = functions.offered(operators)
     files["registry.py"] = _registry(everything)
     files["__init__.py"] = _package(made)
-    files["names.pyi"] = stubs.emit_names(everything, root)
-    files["methods.pyi"] = stubs.emit_methods(everything, root)
+    public = [op for op in everything if op.schema.namespace == "aten"]
+    files["names.pyi"] = stubs.emit_names(public, root)
+    files["methods.pyi"] = stubs.emit_methods(public, root)
     return files
 
 
