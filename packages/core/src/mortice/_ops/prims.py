@@ -7,7 +7,7 @@ one dtype and one shape (0-d ones on the CPU and numbers aside).
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import ml_dtypes
@@ -19,102 +19,29 @@ from mortice._ops import view as views
 from mortice._ops.decomposed.steps import in_float32
 from mortice._ops.decomposed.steps import where as choose
 from mortice._ops.formulas import call
+from mortice._ops.prims_elementwise import *  # noqa: F403  the rows' functions
+from mortice._ops.prims_elementwise import check_alike, is_scalar
 from mortice._types import dtypes
 from mortice._types.layout import contiguous_format
 from mortice._types.shapes import contiguous_strides, numel, wrap_dim
-
-Rule = Callable[..., Any]
 
 
 def _shape(x: Any) -> tuple[Any, ...]:
     return tuple(x._a.shape)
 
 
-# -- elementwise -----------------------------------------------------------------------------------
-
-
-def _is_scalar(x: Any) -> bool:
-    return not hasattr(x, "_k") or (not x._a.shape and x.device.type == "cpu")
-
-
-def _check_alike(tensors: Sequence[Any]) -> None:
-    """One dtype, and one shape but for scalars."""
-    first: Any = None
-    sized: Any = None
-    for x in tensors:
-        if not hasattr(x, "_k"):
-            continue
-        if first is not None and x._t is not first._t:
-            raise DTypeError(
-                f"Tensor with dtype {x._t!r} is not the expected dtype of {first._t!r}! prims do not promote; "
-                "convert with prims.convert_element_type."
-            )
-        first = first if first is not None else x
-        if _is_scalar(x):
-            continue
-        if sized is not None and _shape(x) != _shape(sized):
-            raise ShapeError(
-                f"Shape {list(_shape(x))} is not the expected shape {list(_shape(sized))}! prims do not "
-                "broadcast; use prims.broadcast_in_dim."
-            )
-        sized = x
-
-
-def _full(op: Any, args: Sequence[Any]) -> list[Any]:
-    """Every argument of an operator, those that are not given by their defaults."""
-    from mortice._dispatch.bind import default_of
-
-    return [*args, *(default_of(a) for a in op.schema.arguments[len(args) :])]
-
-
-def _pair(name: str, aten: str) -> tuple[Rule, Rule]:
-    """The rule of an elementwise prim and the ATen operator that computes it."""
-
-    def rule(*args: Any) -> Any:
-        _check_alike(args)
-        op = get(aten)
-        return op.shape_rule()(*_full(op, args))  # pyright: ignore[reportOptionalCall]
-
-    def compute(*args: Any) -> Any:
-        _check_alike(args)
-        op = get(aten)
-        return op(*_full(op, args))
-
-    rule.__name__, compute.__name__ = f"{name}_rule", name
-    return rule, compute
-
-
-#: prim -> the operator of ATen that it is on tensors of one dtype and shape.
-ELEMENTWISE = {
-    **{n: n for n in (
-        "abs", "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "bitwise_not", "ceil", "conj_physical",
-        "cos", "cosh", "digamma", "erf", "erfc", "exp", "exp2", "expm1", "floor", "fmax", "fmin", "gcd", "hypot",
-        "isfinite", "lgamma", "log", "log10", "log1p", "log2", "maximum", "minimum", "neg", "nextafter",
-        "reciprocal", "round", "rsqrt", "sign", "signbit", "sin", "sinh", "sqrt", "tan", "tanh", "trunc",
-    )},
-    **{n: f"{n}.Tensor" for n in (
-        "add", "bitwise_and", "bitwise_or", "bitwise_xor", "eq", "fmod", "ge", "gt", "le", "lt", "mul", "ne",
-        "remainder", "sub", "frexp",
-    )},
-    "pow": "pow.Tensor_Tensor", "bessel_i0": "i0", "bessel_i0e": "special_i0e", "bessel_i1": "special_i1",
-    "bessel_i1e": "special_i1e", "erf_inv": "erfinv", "erfcx": "special_erfcx", "ndtri": "special_ndtri",
-    "zeta": "special_zeta", "shift_left": "bitwise_left_shift.Tensor",
-    "shift_right_arithmetic": "bitwise_right_shift.Tensor", "clone": "clone",
-}  # fmt: skip
-
-for _name, _aten in ELEMENTWISE.items():
-    globals()[f"{_name}_rule"], globals()[_name] = _pair(_name, _aten)
+# -- elementwise, with rules of their own -----------------------------------------------------------
 
 
 def div_rule(self: Any, other: Any) -> Any:
-    _check_alike((self, other))
+    check_alike((self, other))
     mode = "trunc" if _integral(self, other) else None
     return get("div.Tensor_mode").shape_rule()(self, other, mode)  # pyright: ignore[reportOptionalCall]
 
 
 def div(self: Any, other: Any) -> Any:
     """Integers are divided without rest."""
-    _check_alike((self, other))
+    check_alike((self, other))
     if _integral(self, other):
         return call("div.Tensor_mode", self, other, "trunc")
     return call("div.Tensor", self, other)
@@ -126,8 +53,8 @@ def _integral(*values: Any) -> bool:
 
 
 def like_rule(self: Any, *rest: Any) -> Any:
-    _check_alike((self, *rest))
-    sized = next((x for x in (self, *rest) if hasattr(x, "_k") and not _is_scalar(x)), self)
+    check_alike((self, *rest))
+    sized = next((x for x in (self, *rest) if hasattr(x, "_k") and not is_scalar(x)), self)
     return _shape(sized), self._t
 
 
@@ -151,12 +78,12 @@ def spherical_bessel_j0(self: Any) -> Any:
 
 
 def where_rule(pred: Any, a: Any, b: Any) -> Any:
-    _check_alike((a, b))
+    check_alike((a, b))
     return get("where.self").shape_rule()(pred, a, b)  # pyright: ignore[reportOptionalCall]
 
 
 def where(pred: Any, a: Any, b: Any) -> Any:
-    _check_alike((a, b))
+    check_alike((a, b))
     return call("where.self", pred, a, b)
 
 
