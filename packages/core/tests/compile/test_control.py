@@ -108,7 +108,7 @@ def test_explain_runs_the_function_once_and_reports() -> None:
     assert text.startswith("branching, backend eager: 2 graphs of 5 operators, 1 breaks")
     assert "segment0: 3 operators from " in text
     assert "test_control.py:" in text
-    assert "ran 1 times" in text
+    assert "ran once" in text
 
 
 def test_explain_of_a_compiled_function_keeps_its_backend() -> None:

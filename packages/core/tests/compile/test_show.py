@@ -65,5 +65,6 @@ def test_dumps_hold_the_graphs(tmp_path) -> None:
     assert [p.name.rpartition("-")[2] for p in parts] == ["forward", "backward"]
     assert "mortice.ops.aten.sin.default" in (parts[0] / "graph.py").read_text()
     assert "placeholder" in (parts[1] / "graph.txt").read_text()
+    assert (parts[1] / "graph.svg").read_text().startswith("<svg")
     assert (parts[1] / "output_code.txt").read_text() == "the code"
     assert (parts[1] / "fusion.txt").read_text() == "all of it"

@@ -15,6 +15,7 @@ def remember(compiled: Any) -> None:
     """Note a compiled object when it is made."""
     _alive.add(compiled)
     if _kept is not None:
+        compiled.keep_traces = 1  # what the last call read is part of a report
         _kept.append(compiled)
 
 

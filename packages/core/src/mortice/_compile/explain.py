@@ -53,14 +53,20 @@ class Report:
         name: Of the function. backend: Its name.
         segments: The graphs, in the order in which they were captured.
         breaks: Why graphs ended before the function did, in the last observed call.
-        verdict: Lines on whether calls are replayed, and why not.
+        verdict: ``replay``, ``always run`` or ``not called yet``; reasons: Why a call is not
+            replayed. calls: Kind -> how many were observed, replayed, or resumed half-way.
+        guards: What replayed calls depend on. misses: Guards that failed, and what was found.
     """
 
     name: str
     backend: str
     segments: tuple[SegmentReport, ...]
     breaks: tuple[str, ...]
-    verdict: tuple[str, ...]
+    verdict: str
+    reasons: tuple[str, ...]
+    calls: dict[str, int]
+    guards: tuple[str, ...]
+    misses: tuple[str, ...]
 
     @property
     def graph_count(self) -> int:
@@ -86,14 +92,27 @@ class Report:
 def report_of(compiled: Any) -> Report:
     """What is known of a compiled object so far."""
     breaks = _breaks(compiled.records[-1]) if compiled.records else ()
-    verdict = getattr(compiled, "verdict", None)
+    verdict = compiled.verdict
     return Report(
-        getattr(compiled, "__qualname__", None) or repr(compiled.fn),
+        _name(compiled),
         compiled.settings.backend_name,
         tuple(map(_segment, compiled.segments)),
         tuple(breaks),
-        tuple(verdict.lines()) if verdict is not None else (),
+        verdict.name,
+        tuple(map(str, verdict.reasons)),
+        {name: getattr(verdict, name) for name in ("observed", "replayed", "resumed")},
+        tuple(_guards(compiled.replay)),
+        tuple(verdict.misses),
     )
+
+
+def _guards(replay: Any) -> Iterable[str]:
+    """What the tree of replayed calls checks, in the order in which it does."""
+    waiting = list(replay.roots) if replay is not None else []
+    while waiting:
+        node = waiting.pop(0)
+        yield from (str(guard) for guard in node.stretch.guards)
+        waiting += [child for children in node.children.values() for child in children]
 
 
 def explain(fn: Callable[..., Any], **settings: Any) -> Callable[..., Report]:
@@ -129,7 +148,7 @@ def _segment(segment: Any) -> SegmentReport:
     for one in stages:
         for stage, spent in one.seconds.items():
             seconds[stage] = seconds.get(stage, 0.0) + spent
-    seconds["capture and all"] = segment.seconds
+    seconds["total"] = segment.seconds
     return SegmentReport(
         segment.name,
         f"{file}:{line}, in {function}",
@@ -151,6 +170,19 @@ def _part(stages: Any, name: str) -> Part:
     return Part(name, stages.graphs[name], code, fusion)
 
 
+def times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
+
+
+def _name(compiled: Any) -> str:
+    """Of a function; of a Module's call, its class."""
+    fn = compiled.fn
+    owner = getattr(fn, "__self__", None)
+    if owner is not None and hasattr(owner, "forward"):
+        return type(owner).__name__
+    return getattr(fn, "__qualname__", None) or repr(fn)
+
+
 # -- text ------------------------------------------------------------------------------------------
 
 
@@ -159,12 +191,17 @@ def _lines(report: Report) -> Iterable[str]:
         f"{report.name}, backend {report.backend}: {report.graph_count} graphs of "
         f"{report.op_count} operators, {report.graph_break_count} breaks"
     )
-    yield from report.verdict
+    calls = ", ".join(f"{kind} {count}" for kind, count in report.calls.items())
+    yield f"verdict: {report.verdict}; calls {calls}"
+    for text in report.reasons:
+        yield f"  reason: {text}"
+    for text in report.misses:
+        yield f"  missed: {text}"
     for text in report.breaks:
         yield f"  break: {text}"
     for segment in report.segments:
         yield f"{segment.name}: {segment.nodes} operators from {segment.line}"
-        yield f"  ran {segment.hits} times" + ("" if segment.compiled else ", not compiled")
+        yield f"  ran {times(segment.hits)}" + ("" if segment.compiled else ", not compiled")
         if segment.reason:
             yield f"  another graph of this place: {segment.reason}"
         for guard in segment.guards:
@@ -172,5 +209,5 @@ def _lines(report: Report) -> Iterable[str]:
         for part in segment.parts:
             calls = sum(n.op == "call_function" for n in part.graph.graph.nodes)
             yield f"  {part.name}: {calls} operators"
-        times = ", ".join(f"{name} {s * 1e3:.1f} ms" for name, s in segment.seconds.items())
-        yield f"  time: {times}"
+        spent = ", ".join(f"{name} {s * 1e3:.1f} ms" for name, s in segment.seconds.items())
+        yield f"  time: {spent}"

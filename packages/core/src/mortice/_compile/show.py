@@ -38,10 +38,12 @@ def compiled(part: str, backend: str, gm: GraphModule, run: Callable[..., Any]) 
 
 
 def _dump(folder: str, part: str, gm: GraphModule, texts: dict[str, Any]) -> None:
-    """Write ``0003-forward/graph.py`` and the like; numbers go up within a process."""
+    """Write ``PID-0003-forward/graph.py`` and the like; numbers go up within a process."""
     place = os.path.join(folder, f"{os.getpid()}-{next(_numbers):04}-{part}")
     os.makedirs(place, exist_ok=True)
-    files = {"graph.py": gm.code, "graph.txt": gm.graph.tabular()}
+    from mortice.fx.drawing import draw
+
+    files = {"graph.py": gm.code, "graph.txt": gm.graph.tabular(), "graph.svg": draw(gm, part)}
     files.update((f"{kind}.txt", texts[kind]) for kind in ("fusion", "output_code"))
     for name, text in files.items():
         if isinstance(text, str):

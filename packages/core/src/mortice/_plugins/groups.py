@@ -107,6 +107,7 @@ CORE_COMMANDS = (
     "why",
     "doctor",
     "run",
+    "explain",
     "gen",
     "inspect",
     "convert",

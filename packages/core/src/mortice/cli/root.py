@@ -17,6 +17,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "why": ("mortice.cli.why:command", "Why a name means what it means."),
     "doctor": ("mortice.cli.doctor:command", "Look for what is wrong with this installation."),
     "run": ("mortice.cli.run:command", "Run a script as several ranks."),
+    "explain": (
+        "mortice.cli.explain:command",
+        "Run a script, and show what became of its compiled functions.",
+    ),
     "gen": ("mortice.cli.gen:command", "Generate code for the operators that a package declares."),
     "inspect": ("mortice.cli.inspect:command", "What is in a checkpoint, without loading it."),
     "convert": (
