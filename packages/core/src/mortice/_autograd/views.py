@@ -8,7 +8,8 @@ from mortice._autograd.node import Info, Node
 from mortice._autograd.pending import PendingEdge
 from mortice._dispatch import keys as K
 from mortice._dispatch.operator import Kernel, Operator
-from mortice._dispatch.state import THREAD
+from mortice._dispatch.state import GLOBAL, THREAD
+from mortice._tensor.array import PendingArray
 from mortice._tensor.make import ViewInfo, base_of
 from mortice._types.shapes import storage_extent
 
@@ -25,10 +26,12 @@ def refresh(t: Any) -> None:
     base = base_of(t)
     assert base is not None
     if base._k & K.AUTOGRAD:
-        if base._g is not None and base._g.__class__ is PendingEdge:
-            t._g = base._g  # and again when it is known
-            t._k |= K.AUTOGRAD
-            return
+        if base._g.__class__ is PendingEdge:
+            if type(t._a) is PendingArray:
+                t._g = base._g  # both are known when what was recorded has run
+                t._k |= K.AUTOGRAD
+                return
+            GLOBAL.settle(base, "")
         regenerate(t, base, s.epoch)
     else:
         t._b = ViewInfo(base, s.epoch)

@@ -15,6 +15,7 @@ from mortice._dispatch.keys import AUTOGRAD
 from mortice._dispatch.modes import as_call, overload_of
 from mortice._dispatch.operator import Operator, get
 from mortice._tensor.array import DeviceArray, PendingArray
+from mortice._types.layout import contiguous_format
 from mortice.fx import Graph, GraphModule, Node
 
 Slot = Leaf | Output
@@ -94,11 +95,7 @@ class Builder:
         if not isinstance(slot, Leaf):
             h = slot.handle
             return self.mode.empty(h.shape, h.dtype, h.device, h.strides)
-        strides = slot.strides
-        if slot.handle_type is not DeviceArray:
-            item = slot.dtype.itemsize
-            strides = tuple(s // item for s in strides)
-        return self.mode.empty(slot.shape, slot.dtype, slot.device, strides)
+        return self.mode.empty(slot.shape, slot.dtype, slot.device, strides_of(slot))
 
     def _note(self, node: Node) -> Node:
         node.meta["grad"] = self.grad
@@ -126,10 +123,24 @@ class Builder:
         if found is not None and found[0] == value.version:
             return found[1]
         assert slot.base is not None
-        source = self.read(slot.base)
+        source = self._dense(self.read(slot.base), strides_of(slot.base))
+        if slot.base is value.slot:
+            value.node = source
         node = self._view(slot, source)
         value.views[slot] = (value.version, node)
         return node
+
+    def _dense(self, node: Node, strides: Sequence[int]) -> Node:
+        """A node's value with the strides that its memory has, on which views depend."""
+        val = node.meta["val"]
+        shape, have = val._a.shape, val._a.strides
+        if all(a == b for a, b, n in zip(have, strides, shape) if n != 1):
+            return node
+        order = tuple(sorted(range(len(shape)), key=lambda d: -strides[d]))
+        back = tuple(sorted(range(len(shape)), key=order.__getitem__))
+        turned = self.emit("permute", node, order)
+        copied = self.emit("clone", turned, contiguous_format)
+        return self.emit("permute", copied, back)
 
     def _view(self, slot: Output, source: Node) -> Node:
         step = slot.step
@@ -184,12 +195,27 @@ class Builder:
             self._write_in_place(step)
             return
         values = [self._argument(w, k) for w, k in zip(step.wants, call.kinds)]
-        many = len(step.outputs) > 1 or call.op.schema.returns[0].type.is_list
+        written = self._copies_to_write(step, values) if call.form == "mutating" else {}
+        returns = call.op.schema.returns
+        many = len(returns) != 1 or returns[0].type.is_list
         vals = tuple(None if o is None else self._stand_in(o) for o in step.outputs)
         node = self._node(call.op, values, vals if many else vals[0])
+        for slot, value in written.items():
+            self.write(slot, value)
         for i, out in enumerate(step.outputs):
             if out is not None:
                 self.values[out] = _Value(out, self._item(node, i) if many else node)
+
+    def _copies_to_write(self, step: Step, values: list[Any]) -> dict[Slot, Node]:
+        """Put copies in the place of what an operator writes to; slot -> its copy, then its value."""
+        found: dict[Slot, Node] = {}
+        for i in step.call.op.schema.mutated:
+            want = step.wants[i]
+            if want is None:
+                continue
+            slot: Slot = want.output if isinstance(want, PendingArray) else want
+            values[i] = found[slot] = self.emit("clone", values[i], None)
+        return found
 
     def _argument(self, want: Any, kind: str) -> Any:
         if isinstance(want, PendingArray):
@@ -259,26 +285,37 @@ class Builder:
 
     def _own(self, node: Node, taken: set[Node], cell: Slot) -> Node:
         """A node whose memory is nobody else's: not an input's, not another output's."""
-        val = node.meta["val"]
-        strides = cell.strides if isinstance(cell, Leaf) else cell.handle.strides
         made = node.args[0] if node.target is operator.getitem else node
         alias = node.op == "placeholder" or node in taken or _makes_views(made)
-        if not alias and (isinstance(cell, Leaf) or tuple(val._a.strides) == tuple(strides)):
+        if not alias:
             return node
         self.grad = isinstance(cell, Leaf) or bool(cell.key & AUTOGRAD)
         return self.emit("clone", node, None)
 
     def _sweep(self) -> None:
         """Take out nodes whose results nobody uses; writes at the end stay."""
-        copy_ = overload_of(get("copy_"))
         for node in reversed(self.graph.nodes):
-            if node.op == "call_function" and not node.users and node.target is not copy_:
+            if node.op == "call_function" and not node.users and not _writes(node):
                 self.graph.erase_node(node)
+
+
+def _writes(node: Node) -> bool:
+    schema = getattr(node.target, "_schema", None)
+    return schema is not None and bool(schema.mutated)
 
 
 def _makes_views(node: Any) -> bool:
     op = getattr(node.target, "operator", None)
     return op is not None and (op.row.kind == "view" or op.name == "reshape")
+
+
+def strides_of(slot: Slot) -> tuple[int, ...]:
+    """In elements."""
+    if not isinstance(slot, Leaf):
+        return slot.handle.strides
+    if slot.handle_type is DeviceArray:
+        return slot.strides
+    return tuple(s // slot.dtype.itemsize for s in slot.strides)
 
 
 def offset_of(slot: Slot) -> int:

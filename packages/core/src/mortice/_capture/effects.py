@@ -11,7 +11,7 @@ IMMEDIATE = frozenset(
     (
         "masked_select", "nonzero", "_unique2", "unique_dim", "unique_consecutive",
         "embedding_renorm_", "one_hot", "bincount", "histogram.bins_tensor", "histogram.bin_ct",
-        "repeat_interleave.Tensor",
+        "repeat_interleave.Tensor", "poisson", "binomial",
         "resize_", "resize_as_", "set_.source_Tensor", "set_.source_Tensor_storage_offset",
         "set_.source_Storage", "set_.source_Storage_storage_offset", "set_", "detach_",
         "transpose_", "swapaxes_", "swapdims_", "t_", "squeeze_", "squeeze_.dim", "squeeze_.dims",
@@ -34,7 +34,7 @@ MAY_RAISE = frozenset(
         "_linalg_eigh", "_linalg_svd", "linalg_eig",
         "linalg_qr", "cholesky", "cholesky_inverse",
         "cholesky_solve", "triangular_solve", "linalg_solve_triangular", "linalg_matrix_exp",
-        "multinomial", "bernoulli", "bernoulli_.Tensor", "binomial", "poisson",
+        "multinomial", "bernoulli", "bernoulli_.Tensor",
         "normal.Tensor_float", "normal.Tensor_Tensor", "normal.float_Tensor",
         "binary_cross_entropy", "linalg_det", "linalg_slogdet", "_solve", "_linalg_pinv", "masked_scatter",
         "masked_scatter_", "multi_margin_loss",

@@ -6,12 +6,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from mortice._autograd.grad_mode import no_grad
 from mortice._capture import effects
 from mortice._dispatch.operator import Operator, get
 from mortice._dispatch.state import unrecorded
 from mortice._tensor import rows
 from mortice._types import shapes
 from mortice._types.device import Device, current_default
+from mortice._types.promotion import NUMBERS
 from mortice._types.shapes import contiguous_strides
 
 _MASKS = frozenset(("bool", "uint8"))
@@ -97,6 +99,52 @@ def _from_meta(kernel: Any, args: Any, device: Device) -> list[Spec | None] | No
     return [
         None if m is None else (tuple(m._a.shape), m._t, tuple(m.stride()), device) for m in many
     ]
+
+
+#: (operator, key set, dtypes and numbers' types) -> whether the device computes it.
+_COMPUTED: dict[Any, bool] = {}
+
+
+def is_computed(op: Operator, beneath: int, args: Any) -> bool:
+    """Whether a device's kernel takes operands of these dtypes, found by trying one element.
+
+    Shape rules leave it to kernels to refuse dtypes, and a kernel would refuse late: after what
+    Python does meanwhile. Elementwise operators and reductions alone can be tried so.
+    """
+    tags = get(op.row.functional).row.tags if op.row.functional else op.row.tags
+    if not _TRIED.intersection(tags):
+        return True
+    kinds = tuple(
+        (x._t, x.dim()) if hasattr(x, "_k") else type(x) if type(x) in NUMBERS else x for x in args
+    )
+    try:
+        found = _COMPUTED.get((op, beneath, kinds))
+    except TypeError:
+        return True  # a list of tensors
+    if found is None:
+        found = _COMPUTED[op, beneath, kinds] = _tried(op, args)
+    return found
+
+
+_TRIED = frozenset(("pointwise", "reduction"))
+
+
+def _tried(op: Operator, args: Any) -> bool:
+    from mortice._tensor.make import empty
+
+    def single(x: Any) -> Any:
+        if not hasattr(x, "_k"):
+            return x
+        made = empty((1,) * x.dim(), x._t, x.device)
+        get("fill_.Scalar")(made, 1)
+        return made
+
+    with unrecorded(flush=False), no_grad():
+        try:
+            op(*[single(x) for x in args])
+        except Exception:
+            return False
+    return True
 
 
 def views(op: Operator, args: Any) -> list[tuple[Any, Any, int, Any]]:

@@ -13,6 +13,7 @@ from typing import Any
 from weakref import ref
 
 from mortice._capture import effects
+from mortice._capture.draws import WITHOUT_ARGUMENT
 from mortice._capture.tree import Leaf
 from mortice._dispatch import backends
 from mortice._dispatch import keys as K
@@ -38,10 +39,11 @@ class Call:
             Z tensor or a number that is part of the recording.
         form: ``fresh`` (makes tensors), ``view``, ``inplace``, ``mutating`` (writes to some arguments
             and makes tensors).
+        generator: position of its generator argument; draws: whether it may draw without one.
         raises: whether the segment ends with it, because it may refuse values.
     """
 
-    __slots__ = ("beneath", "form", "grad", "keys", "kinds", "op", "raises")
+    __slots__ = ("beneath", "draws", "form", "generator", "grad", "keys", "kinds", "op", "raises")
 
     def __init__(self, op: Operator, keys: int) -> None:
         self.op = op
@@ -51,6 +53,9 @@ class Call:
         self.kinds = _kinds(op)
         self.form = _form(op)
         self.raises = op.name in effects.MAY_RAISE
+        at = self.kinds.find("G")
+        self.generator = None if at < 0 else at
+        self.draws = op.name in WITHOUT_ARGUMENT
 
     def __repr__(self) -> str:
         return f"<Call {self.op.name} {K.describe(self.keys)}>"
@@ -303,7 +308,8 @@ def call_of(op: Operator, keys: int) -> Call:
 
 def _recording(op: Operator, keys: int) -> Kernel:
     call = call_of(op, keys)
-    recorded = _direct(call) if set(call.kinds) <= set(_CHECKS) else _general(call)
+    direct = set(call.kinds) <= set(_CHECKS) and not call.draws
+    recorded = _direct(call) if direct else _general(call)
     if keys & K.VIEW and GLOBAL.views_may_be_stale:
         return _refreshing(op, call, recorded)
     return recorded

@@ -16,6 +16,7 @@ from mortice._autograd.pending import PENDING, PendingEdge, edges_of_parts
 from mortice._autograd.views import check_write
 from mortice._base.errors import InvalidState
 from mortice._capture import infer
+from mortice._capture.draws import DefaultDraws, draws, reserved
 from mortice._capture.effects import MAY_RAISE_ON_INTEGERS
 from mortice._capture.hazards import FLUSH, Hazards
 from mortice._capture.kernels import Call, bind
@@ -28,6 +29,7 @@ from mortice._tensor.make import ViewInfo, base_of, storage_of, wrap
 from mortice._tensor.storage import Storage
 from mortice._tensor.tensor import Tensor
 from mortice._types.promotion import NUMBERS
+from mortice._types.shapes import has_overlap
 from mortice.fx.stack import user_frame
 
 _new = object.__new__
@@ -64,6 +66,7 @@ class Recorder:
         self.made: list[Any] = []
         self.numbers: list[Any] = []
         self.generators: list[Any] = []
+        self.draws = DefaultDraws()
         self.storages: list[Any] = []
         self.touched: list[Any] = []
         #: (tensor, edge, AUTOGRAD bit) of tensors in memory before recorded writes gave them history.
@@ -102,6 +105,8 @@ class Recorder:
             while flushes != self.flushes:  # again where a shape rule has read values
                 flushes = self.flushes
                 verdict = self.hazards.check(self, call, args)
+                if not self.draws.fits(call.op, args):
+                    verdict = FLUSH
                 if verdict == FLUSH:
                     self.flush()
                     flushes = self.flushes
@@ -114,8 +119,10 @@ class Recorder:
     def advance(self, step: Step, args: tuple[Any, ...]) -> Any:
         """Take a step whose operands are bound: its effects on Python objects, and its results."""
         call = step.call
-        if call.kinds.find("G") >= 0 or call.op.name in _DRAWING:
-            self._draw(step, args)
+        if call.generator is not None:
+            self.generators.append(reserved(call.op, call.generator, args))
+        elif call.draws and draws(call.op, args):
+            self.draws.add(call.op, args)
         form = call.form
         if form == "inplace":
             result = self._write(step, args)
@@ -246,11 +253,15 @@ class Recorder:
         op = call.op
         if infer.depends_on_values(op, args):
             return None
+        if call.form != "view" and not infer.is_computed(op, call.beneath, args):
+            return None
         if call.form == "view":
             geometry = infer.views(op, args)
             specs: Any = None
         elif call.form == "inplace":
             self._check_write(call, args)
+            if has_overlap(args[0]._a.shape, args[0].stride()):
+                return None  # what is written where is the kernel's own
             infer.check_inplace(op, args)
             specs, geometry = [], None
         else:
@@ -265,6 +276,7 @@ class Recorder:
             i for i, (k, w) in enumerate(zip(call.kinds, step.wants)) if k in "NFO" and w in NUMBERS
         )
         step.numbers += len(step.number_positions)
+        step.generators += call.generator is not None
         frame = user_frame(2)
         if self.place is not None:
             step.line = self.place() or step.line
@@ -340,7 +352,7 @@ class Recorder:
             and first is not None
             and not (returns[0].type.is_list)
         ):
-            step.simple = step.call.op.name not in _DRAWING and not step.ends
+            step.simple = not (step.ends or call.draws)
             step.handle, step.key, step.edge = first.handle, first.key, first.edge
             step.result = first.dtype
         elif len(returns) != 1 or returns[0].type.is_list:
@@ -425,15 +437,10 @@ class Recorder:
         inplace_rules.views_may_be_stale()
 
     def _replace_history(self, t: Any) -> None:
-        if t._g is None or t._g.__class__ is not PendingEdge:
+        if t._g.__class__ is not PendingEdge and type(t._a) is not PendingArray:
             self.histories.append((t, t._g, t._k & K.AUTOGRAD))
         t._g = PENDING
         t._k |= K.AUTOGRAD
-
-    def _draw(self, step: Step, args: tuple[Any, ...]) -> None:
-        from mortice._capture.random import draw
-
-        self.generators.append(draw(step.call, args))
 
     # -- memory that others may touch ----------------------------------------------------------
 
@@ -553,14 +560,17 @@ class Recorder:
                 if plan is None:
                     plan = step.plans[mask] = self.compiled.plan(self, step, mask)
                 tensors = [leaf.tensor for leaf in self._known()]
-                numbers, generators = self.numbers, self.generators
+                numbers, generators, drawn = self.numbers, self.generators, self.draws
                 written = plan.written_storages(tensors)
                 self._begin()
                 known = None if self.prefix is None else self.prefix.outputs(plan, tensors)
                 for s, _, before in written:
                     s.version = before  # so that what is saved for backward has eager's version
                 try:
-                    outs = plan.run(tensors, numbers, generators) if known is None else known
+                    if known is None:
+                        with drawn.rewound():
+                            known = plan.run(tensors, numbers, generators)
+                    outs = known
                 finally:
                     for s, version, _ in written:
                         s.version = version
@@ -589,6 +599,7 @@ class Recorder:
         self.made = []
         self.numbers = []
         self.generators = []
+        self.draws = DefaultDraws()
         self.storages = []
         self.touched = []
         self.histories = []
@@ -630,8 +641,6 @@ class Recorder:
         self.by_tensor = {}
 
 
-#: Random operators that use the default generator without having an argument for it.
-_DRAWING: frozenset[str] = frozenset()
 #: Who reads a tensor's memory and keeps no hold of it.
 _ONLY_READING = frozenset(("tolist", "repr", "to_host", "deepcopy"))
 _INPUT_NUMBERS = (int, float, complex)

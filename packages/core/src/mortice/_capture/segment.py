@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from mortice._autograd.node import Info, Node, attach_single
 from mortice._capture.build import Slot
 from mortice._capture.hazards import cell_of
 from mortice._capture.tree import Leaf, Output, Step, all_outputs
@@ -96,8 +97,9 @@ class Plan:
             thread.dispatch_modes, thread.function_modes, thread.fake_modes, thread.autocast,
         )  # fmt: skip
         thread.recorder = None
-        thread.masks = (0, ~K.RECORD)
-        thread.included, thread.excluded, thread.grad_enabled = 0, K.RECORD, True
+        tracked = self.tracked
+        thread.masks = (0, ~K.RECORD if tracked else ~(K.RECORD | K.AUTOGRAD))
+        thread.included, thread.excluded, thread.grad_enabled = 0, K.RECORD, tracked
         if modes[0] or modes[1] or modes[2] or modes[3]:
             thread.dispatch_modes, thread.function_modes, thread.fake_modes = [], [], []
             thread.autocast = {}
@@ -157,8 +159,12 @@ def _become(t: Any, o: Output, out: Any) -> None:
         ):
             a = _laid_out(a, h)
     t._a = a
-    t._k = (t._k & ~(K.RECORD | K.AUTOGRAD)) | (out._k & K.AUTOGRAD)
-    t._g = out._g
+    t._k &= ~K.RECORD
+    t._g = None
+    if t._k & K.AUTOGRAD:
+        t._g = out._g
+        if not out._k & K.AUTOGRAD:  # overwritten by what has no history: as eager, it keeps one
+            attach_single(_constant(), t)
     s = t._s
     if s is None:
         t._s = out._s
@@ -168,6 +174,16 @@ def _become(t: Any, o: Output, out: Any) -> None:
     else:
         s.root = a if type(a) is _ndarray else a.buffer
         s._bytes = None
+
+
+def _constant() -> Node:
+    """The history of a value that depends on nothing."""
+    node = Node()
+    node.info, node.edges, node.saved = _CONSTANT, (), ()
+    return node
+
+
+_CONSTANT = Info("RecordedBackward0", lambda node, grads: (), None)
 
 
 def _laid_out(a: Any, h: Any) -> Any:

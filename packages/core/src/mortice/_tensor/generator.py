@@ -59,6 +59,26 @@ class Generator:
             self._offset = (offset + count) & _MASK
         return self._seed, offset
 
+    def position(self) -> tuple[int, int]:
+        """(seed, offset of the next draw)."""
+        return self._seed, self._offset
+
+    def standing_at(self, seed: int, offset: int) -> Generator:
+        """A generator of its own at another place."""
+        other = Generator(self._device)
+        other._seed, other._offset = seed, offset & _MASK
+        return other
+
+    @contextmanager
+    def standing(self, seed: int, offset: int) -> Yields[None]:
+        """Within, draws begin at another place; what is drawn there does not count."""
+        before = self._seed, self._offset
+        self._seed, self._offset = seed, offset
+        try:
+            yield
+        finally:
+            self._seed, self._offset = before
+
     def get_offset(self) -> int:
         return self._offset
 

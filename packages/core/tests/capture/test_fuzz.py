@@ -1,0 +1,21 @@
+"""A few hundred of the random programs of ``fuzz.py``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from fuzz import check
+
+
+@pytest.mark.parametrize("first", range(0, 200, 40))
+def test_random_programs(compile: Any, first: int) -> None:
+    found = [check(seed, compile) for seed in range(first, first + 40)]
+    assert not any(found), "\n\n".join(filter(None, found))
+
+
+def test_random_programs_by_joint_graphs() -> None:
+    from mortice._compile.front import compile as real
+
+    found = [check(seed, lambda f: real(f, backend="aot_eager")) for seed in range(1000, 1040)]
+    assert not any(found), "\n\n".join(filter(None, found))
