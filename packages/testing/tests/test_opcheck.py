@@ -110,3 +110,36 @@ def test_misuse():
         opcheck(good, (x(),), test_utils="test_scheme")
     with pytest.raises(ValueError, match="several overloads"):
         opcheck(mortice.ops.aten.add, (x(), x()))
+
+
+# -- compiled ------------------------------------------------------------------------------------
+
+
+@custom_op("opcheck_tests::writes_declared", mutates_args=("t",))
+def writes_declared(t: Tensor) -> None:
+    t.mul_(2)
+
+
+COUNT = [0]
+
+
+@custom_op("opcheck_tests::counts", mutates_args=())
+def counts(t: Tensor) -> Tensor:
+    COUNT[0] += 1
+    return t + COUNT[0]
+
+
+@counts.register_fake
+def _(t):
+    return mortice.empty_like(t)
+
+
+def test_compiled_with_symbolic_sizes():
+    results = opcheck(good, (x(True),), test_utils="test_aot_dispatch_dynamic")
+    assert results == {"test_aot_dispatch_dynamic": "SUCCESS"}
+    opcheck(writes_declared, (x(),), test_utils="test_aot_dispatch_dynamic")
+
+
+def test_an_operator_with_state_is_found():
+    with pytest.raises(OpCheckError, match="depend on something that is no argument"):
+        opcheck(counts, (x(),), test_utils="test_aot_dispatch_dynamic")

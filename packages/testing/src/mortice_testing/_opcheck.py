@@ -1,4 +1,4 @@
-"""``opcheck``: an operator does what it declares: schema, gradient registration, fake."""
+"""``opcheck``: an operator does what it declares: schema, gradient registration, fake, compiled."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ def opcheck(
         "test_schema",
         "test_autograd_registration",
         "test_faketensor",
+        "test_aot_dispatch_dynamic",
     ),
     raise_exception: bool = True,
 ) -> dict[str, Any]:
@@ -34,6 +35,8 @@ def opcheck(
       returns no tensor that shares memory with an argument without saying so.
     - ``test_autograd_registration``: if an argument requires grad, the results have a derivative.
     - ``test_faketensor``: on tensors without data it gives the same shapes, dtypes and strides.
+    - ``test_aot_dispatch_dynamic``: compiled with backend ``aot_eager`` and symbolic sizes it gives
+      the same results, writes and gradients.
 
     Args:
         op: A ``custom_op``, an overload of ``mortice.ops``, or a packet with one overload.
@@ -222,6 +225,55 @@ def _test_fake(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
                 )
 
 
+def _test_aot(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    compiled = mortice.compile(lambda *a, **k: overload(*a, **k), backend="aot_eager", dynamic=True)
+    wanted = _seen(overload, args, kwargs)
+    for attempt in ("the first call", "a later call"):
+        got = _seen(compiled, args, kwargs)
+        for what, theirs in wanted.items():
+            ours = got[what]
+            if len(ours) != len(theirs) or not all(map(_is_close, ours, theirs)):
+                raise OpCheckError(
+                    f"compiled with aot_eager, {attempt} gives other {what}: {ours}, and the "
+                    f"operator gives {theirs}. If its fake and its derivative are right, it may "
+                    "depend on something that is no argument."
+                )
+
+
+def _seen(call: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, list[Any]]:
+    """Results, arguments afterwards, and gradients, as numpy arrays (None for no gradient)."""
+    mortice.manual_seed(0)
+    args = tuple(_map(value, _copy) for value in args)
+    kwargs = {name: _map(value, _copy) for name, value in kwargs.items()}
+    given = [t for value in (*args, *kwargs.values()) for t in _tensors(value)]
+    leaves = [t for t in given if t.requires_grad]
+    with mortice.set_grad_enabled(bool(leaves)):
+        # In-place operators may not write to leaves.
+        inputs = {id(t): t.clone() if t.requires_grad else t for t in given}
+        results = call(
+            *(_map(value, lambda t: inputs[id(t)]) for value in args),
+            **{name: _map(value, lambda t: inputs[id(t)]) for name, value in kwargs.items()},
+        )
+    outputs = [t for t in _tensors(results) if t.requires_grad]
+    grads: list[Any] = [None] * len(leaves)
+    if outputs and leaves:
+        seeds = [mortice.ones_like(t) for t in outputs]
+        grads = list(mortice.autograd.grad(outputs, leaves, seeds, allow_unused=True))
+    return {
+        "results": [to_numpy(t) for t in _tensors(results)],
+        "arguments": [to_numpy(t) for t in inputs.values()],
+        "gradients": [None if g is None else to_numpy(g) for g in grads],
+    }
+
+
+def _is_close(a: Any, b: Any) -> bool:
+    if a is None or b is None:
+        return a is b
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    return np.allclose(a, b, rtol=1e-5, atol=1e-6, equal_nan=a.dtype.kind in "fc")
+
+
 _METADATA: dict[str, Callable[[Any], Any]] = {
     "shape": lambda t: tuple(t.shape),
     "dtype": lambda t: t.dtype,
@@ -232,4 +284,5 @@ _TESTS: dict[str, Callable[[Any, tuple[Any, ...], dict[str, Any]], None]] = {
     "test_schema": _test_schema,
     "test_autograd_registration": _test_autograd,
     "test_faketensor": _test_fake,
+    "test_aot_dispatch_dynamic": _test_aot,
 }

@@ -81,7 +81,9 @@ def is_written(node: Node) -> bool:
     """Whether an operator after it writes to its value."""
     for user in node.users:
         schema: Any = getattr(user.target, "_schema", None)
-        for i in schema.mutated if schema is not None else ():
+        if schema is None:
+            continue
+        for i in schema.mutated:
             name = schema.arguments[i].name
             if (user.args[i] if i < len(user.args) else user.kwargs.get(name)) is node:
                 return True

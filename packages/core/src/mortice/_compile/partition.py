@@ -182,7 +182,7 @@ def backward_half(joint: Joint, saved: Sequence[Node | None]) -> Backward | None
     graph = Graph()
     copies = {node: _input(graph, node) for node in values}
     for name, value in missing.items():
-        graph.placeholder(name).meta["val"] = value
+        graph.placeholder(f"size_{name}").meta["val"] = value
     copies.update((node, _input(graph, node)) for node in seeds)
     for node in order:
         if node not in copies:

@@ -1,0 +1,1 @@
+"""A compile backend for mortice, as a third party publishes it."""
