@@ -16,7 +16,7 @@ import pytest
 def site(wheelhouse: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder for sys.path with the example installed: a pure wheel, unpacked, is just that."""
     folder = tmp_path_factory.mktemp("site")
-    (wheel,) = wheelhouse.glob("examples/tenon_device-*.whl")
+    (wheel,) = wheelhouse.glob("tenon_device-*.whl")
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(folder)
     return folder

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mortice.backend import hookimpl
 from mortice.compiler import declare
+
+if TYPE_CHECKING:
+    from mortice.native import NativeEntry, NativePlan
 
 #: What ``mode=`` stands for: one way of compiling serves all, but for ``lite``.
 MODES: dict[str, dict[str, Any]] = {
@@ -28,6 +31,13 @@ def inductor(
     return getattr(compiled, "fast", compiled)
 
 
+def native_entry(plan: NativePlan) -> NativeEntry | None:
+    """A replay plan as one native function; None where it stays Python's."""
+    from .native.replay import native_entry
+
+    return native_entry(plan)
+
+
 def check_options(given: Mapping[str, Any]) -> None:
     """Raises OptionError for options that neither inductor nor a device has."""
     if given:
@@ -36,6 +46,7 @@ def check_options(given: Mapping[str, Any]) -> None:
         routed(given)
 
 
+setattr(inductor, "native_entry", native_entry)  # noqa: B010, a function's attribute
 declare(inductor, options=None, modes=MODES, check=check_options)
 
 

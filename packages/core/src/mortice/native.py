@@ -1,4 +1,4 @@
-"""Where native code finds what it needs of core: slot offsets, key sets, a layout version.
+"""Where native code finds what it needs of core: slot offsets, key sets, replay plans as data.
 
 For packages that make machine code. Offsets are read from the classes of this process, so they
 hold for this interpreter alone; ``LAYOUT_VERSION`` changes whenever the meaning of a slot does,
@@ -9,9 +9,57 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["LAYOUT_VERSION", "Layout", "layout"]
+if TYPE_CHECKING:
+    from mortice._capture import guards
+    from mortice._capture.guard_check import apart, find, holds, is_like, same_keys
+    from mortice._capture.guards import same_value
+    from mortice._capture.native_seam import Direct, NativeEntry, NativePlan
+
+__all__ = [
+    "LAYOUT_VERSION", "NO_MODES", "Direct", "Layout", "NativeEntry", "NativePlan", "apart",
+    "dispatch_modes", "find", "guards", "holds", "in_modes", "is_like", "layout", "same_keys", "same_value",
+]  # fmt: skip
+
+#: ``dispatch_modes()`` of a thread that is in no grad mode, autocast, dispatch or function mode.
+NO_MODES = (0, -1)
+
+
+def dispatch_modes() -> tuple[int, int]:
+    """The keys that this thread adds to every call's, and those that it lets through."""
+    from mortice._dispatch.state import THREAD
+
+    return THREAD.masks
+
+
+def in_modes(modes: Any, _: Any = None) -> bool:
+    """Whether this thread's ``dispatch_modes()`` are these, and no thread records a call.
+
+    While one does, memory may have writes to come that native code would not see.
+    """
+    from mortice._dispatch.state import GLOBAL, THREAD
+
+    return THREAD.masks == modes and not GLOBAL.recorders
+
+
+#: Names that live with the capture machinery, which loads when one is used.
+_HOMES = {
+    "apart": "guard_check", "find": "guard_check", "holds": "guard_check",
+    "is_like": "guard_check", "same_keys": "guard_check", "same_value": "guards",
+    "Direct": "native_seam", "NativeEntry": "native_seam", "NativePlan": "native_seam",
+}  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
+    if name == "guards":
+        return import_module("mortice._capture.guards")
+    if name in _HOMES:
+        return getattr(import_module(f"mortice._capture.{_HOMES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 #: 1: Tensor's slots ``_a _k _t _g _s _b``, the flag ``special``.
 LAYOUT_VERSION = 1
@@ -32,6 +80,8 @@ class Layout:
         state: the object whose slot ``special`` is not 0 while any thread departs from the
             default dispatch state; native code must not run then.
         special: byte offset of that slot.
+        default_dtype: (object, byte offset) of the slot that holds the default dtype.
+        default_devices: the list that is empty while no default device but the host is in force.
     """
 
     tensor: type
@@ -41,6 +91,8 @@ class Layout:
     autograd_bit: int
     state: Any
     special: int
+    default_dtype: tuple[Any, int]
+    default_devices: list[Any]
 
 
 @cache
@@ -49,6 +101,8 @@ def layout() -> Layout:
     from mortice._dispatch import keys
     from mortice._dispatch.state import GLOBAL
     from mortice._tensor.tensor import Tensor
+    from mortice._types import dtypes
+    from mortice._types.device import default_devices
 
     names = ("_a", "_k", "_t", "_g", "_s", "_b")
     return Layout(
@@ -59,6 +113,8 @@ def layout() -> Layout:
         autograd_bit=keys.AUTOGRAD,
         state=GLOBAL,
         special=_offset(type(GLOBAL), "special"),
+        default_dtype=(dtypes.default, _offset(type(dtypes.default), "dtype")),
+        default_devices=default_devices,
     )
 
 

@@ -9,8 +9,8 @@ from typing import Any
 from mortice_llvm import blas
 from mortice_llvm.runtime.library import Library, load
 
+from ..native.runner import runner
 from ..plan import Plan
-from .native import runner
 from .program import Program
 
 

@@ -41,6 +41,8 @@ class Compiled:
         self.segments: list[Segment] = []
         self.verdict: Any = Verdict()
         self.replay: Any = Replay(self)
+        #: Answers calls in native code, the others by ``by_python``; None until a backend has it.
+        self.native: Any = None
         self.records: list[CallTrace] = []
         self.keep_traces = 0
         self._trees: list[Tree] = []
@@ -59,6 +61,13 @@ class Compiled:
         return f"<compiled {name}, backend {self.settings.backend_name}>"
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        native = self.native
+        if native is not None:
+            return native(*args, **kwargs)
+        return self.by_python(*args, **kwargs)
+
+    def by_python(self, /, *args: Any, **kwargs: Any) -> Any:
+        """A call without native code."""
         if THREAD.recorder is not None:
             return self.fn(*args, **kwargs)  # part of the call that is being recorded
         replay = self.replay
@@ -117,6 +126,7 @@ class Compiled:
             self._places = {}
             self.verdict = Verdict()
             self.replay = Replay(self)
+            self.native = None
 
     # -- segments ------------------------------------------------------------------------------
 

@@ -93,6 +93,11 @@ class Ref:
     def get(self) -> Any:
         return self._weak() if self.weak else self._strong
 
+    @property
+    def weak_reference(self) -> Any:
+        """The weak reference itself; None where the object is held."""
+        return self._weak
+
     def alive(self) -> bool:
         return not self.weak or self._weak() is not None
 

@@ -17,6 +17,7 @@ from typing import Any
 from mortice._capture.guard_check import first_failure
 from mortice._capture.guard_code import Unreachable
 from mortice._capture.guards import Guard
+from mortice._capture.native_seam import NATIVE_AFTER, native_entry
 from mortice._capture.prefix import Prefix
 
 #: Calls with effects, or things unknown, that are observed before the function always runs.
@@ -47,7 +48,10 @@ class Replay:
             found = node.check(args, kwargs)
             if found.__class__ is tuple:
                 if node.finish is not None:
-                    self.compiled.verdict.replayed += 1
+                    self.compiled.verdict.by_python += 1
+                    node.replays += 1
+                    if node.replays == NATIVE_AFTER:
+                        self._go_native(node, args, kwargs)
                     return node.finish(found)
                 return self._walk(node, found, args, kwargs)
         return self._run(args, kwargs, None, None, None)
@@ -59,7 +63,7 @@ class Replay:
         while True:
             node.go(found, made, fixed, prefix)
             if node.value is None:
-                self.compiled.verdict.replayed += 1
+                self.compiled.verdict.by_python += 1
                 return node.build(found, made, fixed)
             value = node.value(found, made, fixed)
             prefix.values.append(value)
@@ -157,6 +161,19 @@ class Replay:
                 node.children = {
                     **node.children, key: [*node.children.get(key, ()), chain[0]]
                 }  # fmt: skip
+
+    def _go_native(self, node: Any, args: Any, kwargs: Any) -> None:
+        """Let the backend answer calls like this one; others go where they went before."""
+        compiled = self.compiled
+        with self._lock:
+            miss = compiled.native or compiled.by_python
+            entry = native_entry(compiled.settings.backend, node.native_plan(args, kwargs, miss))
+            if entry is None:
+                return
+            compiled.verdict.native.append(entry.answered)
+            for run in node.stretch.runs:
+                run.plan.segment.native.append(entry.answered)
+            compiled.native = entry.call
 
     def _note_miss(self, alternatives: Any, args: Any, kwargs: Any) -> None:
         if len(self.compiled.verdict.misses) >= MISSES:

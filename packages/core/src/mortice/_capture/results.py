@@ -12,6 +12,7 @@ from mortice._dispatch import keys as K
 from mortice._tensor.make import ViewInfo, storage_of
 from mortice._tensor.storage import device_storage
 from mortice._tensor.tensor import Tensor
+from mortice._types.shapes import contiguous_strides
 
 _new = object.__new__
 _ndarray = np.ndarray
@@ -22,10 +23,26 @@ Maker = Callable[[Sequence[Any], Sequence[Any]], Sequence[Any]]
 
 def maker(plan: Any, count: int) -> Maker:
     """How the tensors of a recorded path are made from a segment's outputs and leaves."""
-    views = plan.outside or any(seen or len(whole) != 1 for _, whole, seen in plan.fills)
-    if views or plan.rebased:
-        return _general(plan, count)
-    return _adopting(plan, count)
+    return _general(plan, count) if _has_views(plan) else _adopting(plan, count)
+
+
+def _has_views(plan: Any) -> bool:
+    several = any(seen or len(whole) != 1 for _, whole, seen in plan.fills)
+    return bool(several or plan.outside or plan.rebased)
+
+
+def adopted(plan: Any) -> dict[int, tuple[int, int]] | None:
+    """For each tensor made: which output of the graph it is, and its number of dimensions.
+
+    None unless every output is one tensor by itself, row-major.
+    """
+    if _has_views(plan) or not all(_is_row_major(whole[0].handle) for _, whole, _ in plan.fills):
+        return None
+    return {w[0].number: (number, len(w[0].handle.shape)) for number, w, _ in plan.fills}
+
+
+def _is_row_major(handle: Any) -> bool:
+    return tuple(handle.strides) == contiguous_strides(handle.shape)
 
 
 def _adopting(plan: Any, count: int) -> Maker:

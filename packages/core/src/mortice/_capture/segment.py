@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -39,9 +39,16 @@ class Segment:
     run: Callable[..., Any]
     line: tuple[str, int, str]
     compiled: bool = True
-    hits: int = 0
+    by_python: int = 0
     seconds: float = 0.0
     reason: str = ""
+
+    #: Native entries' counts of the calls in which they ran it.
+    native: list[Callable[[], int]] = field(default_factory=list)
+
+    @property
+    def hits(self) -> int:
+        return self.by_python + sum(answered() for answered in self.native)
 
     @property
     def nodes(self) -> int:
@@ -89,7 +96,7 @@ class Plan:
 
     def run(self, tensors: Sequence[Any], numbers: Sequence[Any], generators: Sequence[Any]) -> Any:
         """Run the segment outside of the recording, whatever modes the caller is in."""
-        self.segment.hits += 1
+        self.segment.by_python += 1
         thread = THREAD
         recorder = thread.recorder
         saved = thread.masks, thread.included, thread.excluded, thread.grad_enabled

@@ -8,9 +8,10 @@ from typing import Any
 
 from mortice._capture.guard_code import Check, compile_check
 from mortice._capture.guards import Source
+from mortice._capture.native_seam import Direct, NativePlan
 from mortice._capture.outline import Container, Found, TensorOf, compile_outline
 from mortice._capture.plan import Fixed, FromRun, Operand, Run, Stretch
-from mortice._capture.results import maker
+from mortice._capture.results import adopted, maker
 from mortice._tensor.make import storage_of, wrap
 
 #: Values read, as their kinds give them to Python.
@@ -36,16 +37,17 @@ class Node:
     """
 
     __slots__ = (
-        "build", "check", "children", "convert", "depth", "finish", "go", "parent", "stretch",
-        "value",
+        "_writer", "build", "check", "children", "convert", "depth", "finish", "go", "parent",
+        "replays", "stretch", "value",
     )  # fmt: skip
 
     def __init__(self, stretch: Stretch, depth: int) -> None:
         self.stretch = stretch
         self.depth = depth
+        self.replays = 0
         self.parent: Node | None = None
         self.children: dict[Any, list[Node]] = {}
-        writer = _Writer(stretch)
+        self._writer = writer = _Writer(stretch)
         self.check: Check = compile_check(stretch.guards, writer.sources)
         self.go: Any = writer.go()
         self.value: Any = None
@@ -59,6 +61,54 @@ class Node:
             self.build = writer.build()
             if not stretch.first_run:
                 self.finish = writer.finish()
+
+    def native_plan(
+        self, args: Sequence[Any], kwargs: dict[str, Any], miss: Callable[..., Any]
+    ) -> NativePlan:
+        """The stretch, which is a whole plan, for a backend; its guards hold in this call."""
+        sources = self._writer.sources
+        return NativePlan(
+            self.stretch.guards, tuple(sources), self.finish, self._direct(), args, kwargs, miss
+        )
+
+    def _direct(self) -> Direct | None:
+        """The stretch as data, if all that it does is to return what one segment gives."""
+        stretch = self.stretch
+        shape = returned(stretch.result)
+        if shape is None or len(stretch.runs) != 1:
+            return None
+        (run,) = stretch.runs
+        rows = None if run.writes else adopted(run.plan)
+        if rows is None or not all(isinstance(x, Found) for x in run.leaves):
+            return None
+        kind, numbers = shape
+        if not all(n in rows for n in numbers):
+            return None
+        build, make, width = self.build, maker(run.plan, _made_count(run)), len(run.leaves)
+        positions = self._writer.positions
+        operands = tuple(
+            (positions[id(x.source)], None) if isinstance(x, Found) else (None, x)
+            for x in (*run.leaves, *run.numbers)
+        )
+
+        def settle(outs: Any, wanted: Any) -> Any:
+            leaves = tuple(wanted[place] for place, _ in operands[:width])
+            return build(wanted, [make(outs, leaves)], {})
+
+        outputs = tuple(rows[n] for n in numbers)
+        return Direct(run.plan.segment.run, operands, outputs, stretch.plain, kind, settle)
+
+
+def returned(outline: Any) -> tuple[str, tuple[int, ...]] | None:
+    """``one``, ``tuple`` or ``list``, and the numbers of the tensors that are returned."""
+    items = outline.items if isinstance(outline, Container) else (outline,)
+    if not all(isinstance(x, TensorOf) and isinstance(x.tensor, FromRun) for x in items):
+        return None
+    numbers = tuple(x.tensor.number for x in items)
+    if not isinstance(outline, Container):
+        return "one", numbers
+    kind = {list: "list", tuple: "tuple"}.get(outline.make)  # type: ignore[call-overload]
+    return None if kind is None or len(set(numbers)) < len(numbers) else (kind, numbers)
 
 
 def edge(value: Any) -> Any:
@@ -132,7 +182,7 @@ class _Writer:
         segment = self.name(run.plan.segment, "segment")
         direct = self.name(run.plan.segment.run, "run")
         if self.stretch.plain:
-            lines += [f"{segment}.hits += 1", f"outs = {direct}(*t{number}, {numbers})"]
+            lines += [f"{segment}.by_python += 1", f"outs = {direct}(*t{number}, {numbers})"]
         else:
             lines.append(f"outs = {plan}.run(t{number}, ({numbers}), ())")
         for leaf, count in run.writes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,17 +14,24 @@ class Verdict:
     Attributes:
         always_runs: no call is replayed (any more): the function itself runs each time.
         reasons: why, each with the line (``observer.Reason``).
-        observed, replayed, resumed: calls observed, calls answered without running the function,
-            calls whose replay had to give up on the way.
+        observed, replayed, resumed: calls observed, calls answered without running the function
+            (``by_python`` of them without native code), calls whose replay had to give up on the
+            way.
         misses: why calls were not replayed: the guard that failed, with what was found.
     """
 
     always_runs: bool = False
     reasons: list[Any] = field(default_factory=list)
     observed: int = 0
-    replayed: int = 0
+    by_python: int = 0
     resumed: int = 0
     misses: list[str] = field(default_factory=list)
+    #: Native entries' counts of the calls that they answered.
+    native: list[Callable[[], int]] = field(default_factory=list)
+
+    @property
+    def replayed(self) -> int:
+        return self.by_python + sum(answered() for answered in self.native)
 
     def add_reasons(self, reasons: Any) -> None:
         """Note reasons that are not known yet."""

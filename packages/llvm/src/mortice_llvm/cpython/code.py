@@ -32,18 +32,18 @@ API: dict[str, tuple[str, str]] = {
 class Code:
     """Text and constants of a function ``(self, args, nargs, kwnames) -> object``.
 
-    ``table`` holds the numbers that ``constant`` was given, in order; ``kept`` the objects that
-    must live as long as the function does.
+    ``table`` holds the numbers that ``constant`` was given, in order, after ``reserved`` ones that
+    each function made of the text has for itself; ``kept`` the objects that must live as long as
+    the function does.
     """
 
-    def __init__(self, name: str = "entry") -> None:
+    def __init__(self, name: str = "entry", reserved: int = 0) -> None:
         self.name = name
         self.lines: list[str] = []
-        self.table: list[int] = []
+        self.table: list[int] = [0] * reserved
         self.kept: list[object] = []
         self._numbers: dict[int, int] = {}
         self._next = 0
-        self._intrinsics: set[str] = set()
 
     # -- values --------------------------------------------------------------------------------
 
@@ -71,6 +71,10 @@ class Code:
         at = self._numbers.setdefault(number, len(self.table))
         if at == len(self.table):
             self.table.append(number)
+        return self.reserved(at)
+
+    def reserved(self, at: int) -> str:
+        """A number of the table by its place, as a pointer."""
         place = self.value(f"getelementptr i8, ptr %self, i64 {layout.BYTES_DATA + 8 * at}")
         return self.value(f"load ptr, ptr {place}, align 8, !invariant.load !0")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..runtime.library import load
@@ -24,19 +24,27 @@ class _Definition(ctypes.Structure):
     ]
 
 
-def make(code: Code, name: str, doc: str = "") -> Callable[..., Any]:
+def make(
+    code: Code,
+    name: str,
+    doc: str = "",
+    first: Sequence[int] = (),
+    kept: Sequence[object] = (),
+) -> Callable[..., Any]:
     """A builtin function that runs ``code``; it is freed with the last reference to it.
 
-    Its ``__self__`` is the table of constants, its ``__module__`` the tuple of what it keeps.
+    ``first`` are the numbers for the table's reserved places (``Code(reserved=n)``), by which
+    functions of one text differ, and ``kept`` what must live as long as this one does. Its
+    ``__self__`` is the table, its ``__module__`` the tuple of what it keeps.
     """
     text = code.text()
     library = load(b"cpython/" + text.encode(), lambda _: text, uses_pool=False)
-    definition = _Definition(
-        name.encode(), library.address(code.name), _FASTCALL_KEYWORDS, doc.encode() or None
-    )
-    table = struct.pack(f"<{len(code.table)}Q", *code.table)
-    kept = (definition, library, *code.kept)
+    address = library.address(code.name)
+    definition = _Definition(name.encode(), address, _FASTCALL_KEYWORDS, doc.encode() or None)
+    numbers = [*first, *code.table[len(first) :]]
+    table = struct.pack(f"<{len(numbers)}Q", *(n & (1 << 64) - 1 for n in numbers))
+    keeps = (definition, library, *code.kept, *kept)
     new = ctypes.pythonapi.PyCFunction_NewEx
     new.restype = ctypes.py_object
     new.argtypes = [ctypes.c_void_p, ctypes.py_object, ctypes.py_object]
-    return new(ctypes.addressof(definition), table, kept)
+    return new(ctypes.addressof(definition), table, keeps)

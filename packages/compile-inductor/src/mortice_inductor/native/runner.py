@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Callable
+from types import BuiltinFunctionType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -22,7 +23,9 @@ from mortice_llvm.cpython import layout as c
 from ..specs import NumberSpec, TensorSpec
 
 if TYPE_CHECKING:
-    from .program import Program
+    from ..runtime.program import Program
+
+NAME = "compiled graph"
 
 #: Above this many elements in inputs and outputs together other threads may run meanwhile; below,
 #: giving up the GIL and taking it again costs more than the kernels do.
@@ -76,7 +79,12 @@ def runner(program: Program, functions: dict[str, int]) -> Callable[..., tuple[A
     made = writer.allocate(words)
     writer.launch([functions[step[1]] for step in plan.steps], words, _elements(program))
     writer.finish(made)
-    return make(code, "compiled graph")
+    return make(code, NAME)
+
+
+def is_runner(function: Any) -> bool:
+    """Whether it is a compiled graph, which does the same in any dispatch mode."""
+    return type(function) is BuiltinFunctionType and function.__name__ == NAME
 
 
 def _native(program: Program) -> bool:

@@ -1,1 +1,0 @@
-"""The device ``npu``: an accelerator in a process of its own."""

@@ -1,3 +1,0 @@
-"""The device ``opencl`` for mortice."""
-
-__version__ = "0.1.0"

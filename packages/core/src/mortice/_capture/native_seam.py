@@ -1,0 +1,76 @@
+"""The seam to native code: a replay plan as a backend is given it, and what it gives back.
+
+A backend whose function has an attribute ``native_entry`` is asked, once a plan has replayed
+``NATIVE_AFTER`` times, for one callable that checks the plan's guards, runs it and makes the
+result. The Python form here, ``stretch.Node``, means the same and stays behind it: every call that
+the native one does not take goes there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mortice._capture.guards import Guard, Source
+
+#: Replays before a backend is asked: a function called now and then is not worth it.
+NATIVE_AFTER = 8
+
+
+@dataclass(frozen=True, eq=False)
+class Direct:
+    """A plan of one segment whose outputs are the results.
+
+    Attributes:
+        run: ``run(*operands) -> tuple`` of tensors.
+        operands: (position among the wanted objects, None), or (None, the constant).
+        outputs: (position in the tuple, number of dimensions) of each tensor returned.
+        plain: the call was in no dispatch mode, so that ``run`` may be called as it is; else only if
+            it is known to read none.
+        kind: ``one``, ``tuple`` or ``list``: what the call returns.
+        settle: ``settle(outs, wanted) -> result``, for outputs that are not row-major after all.
+    """
+
+    run: Callable[..., Sequence[Any]]
+    operands: tuple[tuple[int | None, Any], ...]
+    outputs: tuple[tuple[int, int], ...]
+    plain: bool
+    kind: str
+    settle: Callable[[Any, Any], Any]
+
+
+@dataclass(frozen=True, eq=False)
+class NativePlan:
+    """A plan that is one stretch: guards, what it needs, how it ends.
+
+    Attributes:
+        guards: in the order in which they may be checked; all hold in this call.
+        wanted: where the objects are that the rest needs.
+        finish: ``finish(wanted) -> result``, for any plan.
+        direct: the same as data, where it is as simple as that.
+        args, kwargs: this call's, to look at objects by ``mortice.native.find``.
+        miss: ``miss(*args, **kwargs) -> result``, for calls that do not pass the guards.
+    """
+
+    guards: tuple[Guard, ...]
+    wanted: tuple[Source, ...]
+    finish: Callable[[tuple[Any, ...]], Any]
+    direct: Direct | None
+    args: Sequence[Any]
+    kwargs: dict[str, Any]
+    miss: Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class NativeEntry:
+    """What ``native_entry(plan)`` gives: the callable, and how many calls it has answered."""
+
+    call: Callable[..., Any]
+    answered: Callable[[], int]
+
+
+def native_entry(backend: Any, plan: NativePlan) -> NativeEntry | None:
+    """The backend's entry for a plan; None where it has none."""
+    make = getattr(backend, "native_entry", None)
+    return None if make is None else make(plan)

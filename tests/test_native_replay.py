@@ -1,0 +1,208 @@
+"""Replay in native code means what replay in Python does: every case of a changing world again."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from packages.core.tests.capture import playing
+
+import mortice
+from mortice._capture import replay
+from mortice._capture.observer import decode
+
+plugin = pytest.importorskip("mortice_inductor.plugin")
+
+pytestmark = pytest.mark.skipif(
+    sys.version_info[:2] not in decode.VERSIONS, reason="no opcode table for this Python"
+)
+
+
+def guarded(gm: Any, inputs: Sequence[Any], *, options: Any = None) -> Callable[..., Any]:
+    """Eager's arithmetic behind native guards."""
+    return gm
+
+
+guarded.native_entry = plugin.native_entry  # type: ignore[attr-defined]
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replay, "NATIVE_AFTER", 1)
+
+
+def compile(fn: Any, backend: Any = guarded) -> Any:
+    return mortice.compile(fn, backend=backend)
+
+
+@pytest.mark.parametrize("c", playing.CASES, ids=lambda c: c.name)
+def test_natively_replayed_equals_eager(c: Any) -> None:
+    want, _ = playing.play(c.make, lambda f: f)
+    got, compiled = playing.play(c.make, compile)
+    assert got == want
+    assert (compiled.verdict.name, compiled.verdict.replayed) == (c.verdict, c.replays)
+
+
+def test_cases_really_replay_natively() -> None:
+    """The others are the first replay of each plan, and plans with values read."""
+    replayed = native = 0
+    for c in playing.CASES:
+        _, compiled = playing.play(c.make, compile)
+        verdict = compiled.verdict
+        replayed += verdict.replayed
+        native += sum(answered() for answered in verdict.native)
+    assert native >= 40, (native, replayed)
+
+
+def _warm(compiled: Any, *args: Any, **kwargs: Any) -> Any:
+    for _ in range(4):
+        result = compiled(*args, **kwargs)
+    assert compiled.native is not None
+    return result
+
+
+@pytest.mark.parametrize("backend", [guarded, "inductor"])
+def test_results_of_every_structure(backend: Any) -> None:
+    def f(x: Any, y: Any, scale: float = 2.0) -> Any:
+        return {"a": x * scale, "b": [x + y, x], "c": (x - y,)}
+
+    x, y = mortice.randn(4), mortice.randn(4)
+    compiled = compile(f, backend)
+    for scale in (2.0, 3.0, -1.5):
+        _warm(compiled, x, y, scale=scale)
+        found, wanted = compiled(x, y, scale=scale), f(x, y, scale=scale)
+        assert found["b"][1] is x
+        for a, b in ((found["a"], wanted["a"]), (found["b"][0], x + y), (found["c"][0], x - y)):
+            assert mortice.allclose(a, b)
+
+
+def test_no_python_runs_in_a_replay() -> None:
+    compiled = compile(lambda x, y: (x * y).tanh(), "inductor")
+    x, y = mortice.randn(4), mortice.randn(4)
+    _warm(compiled, x, y)
+    native = compiled.native
+    events: list[str] = []
+    sys.setprofile(lambda frame, event, arg: events.append(event))
+    try:
+        native(x, y)
+    finally:
+        sys.setprofile(None)
+    assert "call" not in events
+
+
+def test_arguments_that_do_not_fit_go_to_python() -> None:
+    def f(x: Any, y: Any) -> Any:
+        return x + y
+
+    compiled = compile(f, "inductor")
+    x = mortice.randn(4)
+    _warm(compiled, x, x)
+    answered = compiled.verdict.native[0]
+    before = answered()
+    others = [
+        (mortice.randn(5), mortice.randn(5)), (x.double(), x), (mortice.randn(8)[::2], x), (x, 2),
+        (x.clone().requires_grad_(), x), (mortice.randn(4, 4), x),
+    ]  # fmt: skip
+    for args in others:
+        assert mortice.allclose(compiled(*args), f(*args))
+    with pytest.raises(TypeError):
+        compiled(x)
+    with pytest.raises(TypeError):
+        compiled(x, x, z=1)
+    assert answered() == before
+    assert mortice.allclose(compiled(x, x), x + x)
+    assert answered() == before + 1
+
+
+def test_nothing_is_kept_alive_and_nothing_leaks() -> None:
+    class Scale:
+        def __init__(self) -> None:
+            self.by = mortice.full((4,), 2.0)
+
+        def __call__(self, x: Any) -> Any:
+            return x * self.by
+
+    scale = Scale()
+    held = weakref.ref(scale)
+    x = mortice.randn(4)
+    compiled = compile(scale, "inductor")
+    _warm(compiled, x)
+    del compiled, scale
+    gc.collect()
+    assert held() is None
+    compiled = compile(lambda x: (x + 1, x * 2), "inductor")
+    _warm(compiled, x)
+    counts = sys.getrefcount(x), sys.getrefcount(compiled.native)
+    for _ in range(100):
+        compiled(x)
+    assert (sys.getrefcount(x), sys.getrefcount(compiled.native)) == counts
+
+
+def test_threads_replay_one_function() -> None:
+    compiled = compile(lambda x, y: (x * y + x).sum(1), "inductor")
+    x, y = mortice.randn(300, 300), mortice.randn(300, 300)
+    wanted = _warm(compiled, x, y)
+    wrong: list[int] = []
+
+    def run(k: int) -> None:
+        for _ in range(30):
+            if not mortice.equal(compiled(x, y), wanted):
+                wrong.append(k)
+
+    threads = [threading.Thread(target=run, args=(k,)) for k in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not wrong
+
+
+def test_without_gradients() -> None:
+    weight = mortice.randn(4, requires_grad=True)
+
+    def f(x: Any) -> Any:
+        return x * weight
+
+    compiled = compile(f, "inductor")
+    x = mortice.randn(4)
+    with mortice.no_grad():
+        _warm(compiled, x)
+        answered = compiled.verdict.native[0]
+        before = answered()
+        assert not compiled(x).requires_grad
+        assert answered() == before + 1
+    assert compiled(x).requires_grad
+    with mortice.autocast("cpu"):
+        assert mortice.equal(compiled(x), f(x))
+    assert answered() == before + 1
+
+
+def test_inside_another_compiled_call_it_is_recorded() -> None:
+    inner = compile(lambda x: x * 2, "inductor")
+    x = mortice.zeros(4)
+
+    def outer(x: Any) -> Any:
+        x.add_(1)
+        with mortice.no_grad():
+            return inner(x)
+
+    with mortice.no_grad():
+        _warm(inner, x)
+    _warm(inner, x)
+    compiled = compile(outer)
+    for k in range(1, 4):
+        assert mortice.equal(compiled(x), mortice.full((4,), 2.0 * k))
+
+
+def test_reset_forgets_the_native_entry() -> None:
+    compiled = compile(lambda x: x + 1)
+    x = mortice.randn(3)
+    _warm(compiled, x)
+    compiled.reset()
+    assert compiled.native is None
+    assert mortice.equal(compiled(x), x + 1)
