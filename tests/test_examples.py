@@ -14,11 +14,12 @@ import pytest
 
 @pytest.fixture(scope="module")
 def site(wheelhouse: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder for sys.path with the example installed: a pure wheel, unpacked, is just that."""
+    """A folder for sys.path with the examples installed: a pure wheel, unpacked, is just that."""
     folder = tmp_path_factory.mktemp("site")
-    (wheel,) = wheelhouse.glob("tenon_device-*.whl")
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(folder)
+    for name in ("tenon_device", "mitre_inductor"):
+        (wheel,) = wheelhouse.glob(f"{name}-*.whl")
+        with zipfile.ZipFile(wheel) as archive:
+            archive.extractall(folder)
     return folder
 
 
@@ -88,3 +89,17 @@ with warnings.catch_warnings(record=True) as told:
 print(y[0].device, len(told), "erfinv" in str(told[0].message), "tenon" in str(told[0].message))
 """)  # fmt: skip
     assert printed == "tenon:0 1 True True\n"
+
+
+def test_a_device_brings_a_code_generator(site: Path) -> None:
+    """Found by its entry point, with an option that only its own package knows."""
+    done = run(site, "-W", "error", "-c", """
+import mortice
+f = mortice.compile(lambda x: (x.exp() * 2).sum(-1), options={"mitre.show_source": True})
+y = f(mortice.zeros(2, 3, device="mitre"))
+print(y.device, y.cpu().tolist())
+""")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("def run(buffers, ")
+    assert done.stdout.count("def run") == 1
+    assert done.stdout.endswith("mitre:0 [6.0, 6.0]\n")

@@ -1,0 +1,283 @@
+"""Compiled code beside torch.compile, jax.jit, numba and eager torch.
+
+    python benchmarks/inductor.py [--only NAME] [--threads 1,2] [--quick] [--strict] [--no-write]
+
+Each framework runs each workload in a process of its own, with pauses between them: threads that
+spin after their work would spoil a neighbour's figure. A process compiles with empty caches (which
+is the compile time: the first call, less one call afterwards), is compared with mortice eager, and
+then timed in batches; the phases of all frameworks come in turn, several times. Reported are the
+median of the batches and the spread of the phases' medians, in CPU time on one thread and in wall
+time on more. Writes benchmarks/results/inductor.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from harness import describe
+from harness.machine import DROPPED
+from harness.report import duration
+from workloads import WORKLOADS, Unsaid, Workload
+
+RESULTS = Path(__file__).parent / "results" / "inductor.md"
+OURS, REFERENCE = "mortice", "mortice eager"
+PAUSE = 0.4
+BATCH_SECONDS = 0.02
+
+
+# -- the child: one framework, one workload --------------------------------------------------------
+
+
+def child(framework: str, workload: str, threads: int, batches: int) -> None:
+    """Measures, and prints one line of JSON."""
+    import numpy as np
+    from frameworks import FRAMEWORKS
+
+    w = next(x for x in WORKLOADS if x.name == workload)
+    try:
+        prepared = FRAMEWORKS[framework](w, threads)
+        _initialise(framework)
+    except (Unsaid, ImportError) as missing:
+        print(json.dumps({"missing": str(missing) or "no natural way to say it"}))
+        return
+    # On one thread CPU time is wall time less what other processes took.
+    clock = time.process_time if threads == 1 else time.perf_counter
+    ready = clock()
+    prepared.call()
+    first = clock() - ready
+    for _ in range(3):
+        prepared.call()
+    count = 1
+    while True:
+        took = _batch(prepared.call, count, clock)
+        if took * count > BATCH_SECONDS or count > 10_000:
+            break
+        count *= 2
+    times = [_batch(prepared.call, count, clock) for _ in range(batches)]
+    results = prepared.results()
+    np.savez(os.environ["BENCH_RESULTS"], *results)
+    print(json.dumps({
+        "first": first, "times": times,
+    }))  # fmt: skip
+
+
+def _initialise(framework: str) -> None:
+    """A compilation of something else, so that what is measured is the workload's own."""
+    if framework == "jax.jit":
+        import jax
+        import jax.numpy as jnp
+
+        jax.jit(lambda x: x + 1)(jnp.ones(3)).block_until_ready()
+    elif framework == "mortice":
+        import mortice
+
+        f = mortice.compile(lambda x: x + 1, backend="inductor")
+        x = mortice.ones(3)
+        for _ in range(3):
+            f(x)
+        p = mortice.ones(3, requires_grad=True)
+        mortice.compile(lambda x: (x * x).sum(), backend="inductor")(p).backward()
+    elif framework == "torch.compile":
+        import torch
+
+        torch.compile(lambda x: x + 1)(torch.ones(3))
+    elif framework == "numba":
+        import numba
+
+        numba.njit(parallel=True)(lambda n: n + 1)(1)
+
+
+def _batch(call: Any, count: int, clock: Any) -> float:
+    start = clock()
+    for _ in range(count):
+        call()
+    return (clock() - start) / count
+
+
+# -- the parent ------------------------------------------------------------------------------------
+
+
+def measure(framework: str, w: Workload, threads: int, batches: int, scratch: Path) -> Any:
+    """The child's figures, with the path of its results; None where it cannot say it."""
+    n = str(threads)
+    environ = {k: v for k, v in os.environ.items() if k not in DROPPED}
+    environ.pop("OPENBLAS_L2_SIZE", None)
+    environ |= dict.fromkeys(
+        ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "MORTICE_NUM_THREADS",
+         "NUMBA_NUM_THREADS"), n,
+    )  # fmt: skip
+    folder = tempfile.mkdtemp(dir=scratch)
+    environ |= {
+        "MORTICE_CACHE_DIR": folder, "TORCHINDUCTOR_CACHE_DIR": folder,
+        "BENCH_RESULTS": str(Path(folder) / "results.npz"),
+        "XLA_FLAGS": f"--xla_cpu_multi_thread_eigen={'true' if threads > 1 else 'false'} "
+                     f"intra_op_parallelism_threads={n}",
+        "PYTHONWARNINGS": "ignore",
+    }  # fmt: skip
+    command = [_python(framework), __file__, "--child", framework, w.name, n, str(batches)]
+    if hasattr(os, "sched_setaffinity") and threads == 1:
+        command = [sys.executable, "-c", _PINNED, *command]
+    time.sleep(PAUSE)
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"{framework}, {w.name}: {done.stderr[-3000:]}")
+    found = json.loads(done.stdout.strip().splitlines()[-1])
+    return None if "missing" in found else {**found, "results": environ["BENCH_RESULTS"]}
+
+
+# One core for one thread, also for libraries that start more.
+_PINNED = """
+import os, sys
+os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[-1]})
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+
+
+def _python(framework: str) -> str:
+    """The interpreter of a framework: ``BENCH_PYTHON_JAX`` and the like name another one."""
+    name = framework.partition(".")[0].partition(" ")[0].upper()
+    return os.environ.get(f"BENCH_PYTHON_{name}", sys.executable)
+
+
+def agree(w: Workload, a: str, b: str) -> float:
+    """The greatest difference between two results, relative to the greatest element."""
+    import numpy as np
+
+    worst = 0.0
+    with np.load(a) as mine, np.load(b) as theirs:
+        for key in mine.files:
+            x, y = mine[key].astype("f8"), theirs[key].astype("f8")
+            scale = max(float(np.abs(y).max()), 1e-12)
+            worst = max(worst, float(np.abs(x - y).max()) / scale)
+    return worst
+
+
+def run(
+    workloads: list[Workload], frameworks: list[str], threads: list[int], phases: int, batches: int
+) -> list[dict[str, Any]]:
+    """One row per workload and number of threads."""
+    rows: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory() as scratch:
+        for w in workloads:
+            for n in threads:
+                found: dict[str, list[Any]] = {}
+                for _ in range(phases):
+                    for f in frameworks:
+                        one = measure(f, w, n, batches, Path(scratch))
+                        if one is not None:
+                            found.setdefault(f, []).append(one)
+                row = {"workload": w, "threads": n, "found": found}
+                row["error"] = {
+                    f: agree(w, ones[0]["results"], found[REFERENCE][0]["results"])
+                    for f, ones in found.items()
+                }
+                rows.append(row)
+                print(line(row), flush=True)
+    return rows
+
+
+def median(ones: list[Any]) -> float:
+    return statistics.median(t for one in ones for t in one["times"])
+
+
+def best_of_others(row: dict[str, Any]) -> tuple[str, float]:
+    others = {f: median(x) for f, x in row["found"].items() if f not in (OURS, REFERENCE)}
+    name = min(others, key=lambda f: others[f])
+    return name, others[name]
+
+
+def line(row: dict[str, Any]) -> str:
+    w: Workload = row["workload"]
+    parts = [f"{f} {duration(median(x))}" for f, x in row["found"].items()]
+    name, best = best_of_others(row)
+    ratio = median(row["found"][OURS]) / best
+    return f"{w.name}, {row['threads']} threads: {', '.join(parts)}; {ratio:.2f} of {name}"
+
+
+def report(rows: list[dict[str, Any]], frameworks: list[str]) -> tuple[list[str], bool]:
+    """Markdown, and whether all targets are met and all results agree."""
+    lines = ["| workload | threads | " + " | ".join(frameworks)
+             + " | ours / best | phases | at most | met |"]  # fmt: skip
+    lines.append("|---" * (len(frameworks) + 6) + "|")
+    good = True
+    for row in rows:
+        w, found = row["workload"], row["found"]
+        name, best = best_of_others(row)
+        ratio = median(found[OURS]) / best
+        phases = [median([a]) / median([b]) for a, b in zip(found[OURS], found[name], strict=True)]
+        ok = ratio <= w.target and row["error"][OURS] <= w.tolerance
+        good &= ok
+        cells = [duration(median(found[f])) if f in found else "" for f in frameworks]
+        lines.append(
+            f"| {w.name} | {row['threads']} | "
+            + " | ".join(cells)
+            + f" | {ratio:.2f} ({name}) | {min(phases):.2f} to {max(phases):.2f} | {w.target:g} | "
+            + f"{'yes' if ok else 'no'} |"
+        )
+    lines += [
+        "",
+        "Compile time (first call less one call, caches empty, framework initialised):",
+        "",
+    ]
+    compiled = [f for f in frameworks if "eager" not in f]
+    lines.append("| workload | threads | " + " | ".join(compiled) + " |")
+    lines.append("|---" * (len(compiled) + 2) + "|")
+    for row in rows:
+        cells = []
+        for f in compiled:
+            ones = row["found"].get(f, [])
+            spent = [one["first"] - min(one["times"]) for one in ones]
+            cells.append(duration(max(statistics.median(spent), 0.0)) if spent else "")
+        lines.append(f"| {row['workload'].name} | {row['threads']} | " + " | ".join(cells) + " |")
+    lines += ["", "Greatest difference from mortice eager, relative to the greatest element:", ""]
+    lines += [
+        f"- {row['workload'].name}: "
+        + ", ".join(f"{f} {e:.1e}" for f, e in row["error"].items() if f != REFERENCE)
+        for row in rows
+        if row["threads"] == rows[0]["threads"]
+    ]
+    return lines, good
+
+
+def main() -> None:
+    if sys.argv[1:2] == ["--child"]:
+        child(sys.argv[2], sys.argv[3], int(sys.argv[4]), int(sys.argv[5]))
+        return
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--only", default="", help="workloads whose name contains this")
+    parser.add_argument("--threads", default="1,2")
+    parser.add_argument("--frameworks", default="")
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--strict", action="store_true", help="fail where a target is not met")
+    parser.add_argument("--no-write", action="store_true")
+    given = parser.parse_args()
+    from frameworks import FRAMEWORKS
+
+    names = given.frameworks.split(",") if given.frameworks else list(FRAMEWORKS)
+    chosen = [w for w in WORKLOADS if given.only in w.name]
+    head = describe("mortice", "mortice-inductor", "numpy", "llvmlite", "torch", "jax", "numba")
+    threads = [int(n) for n in given.threads.split(",")]
+    phases, batches = (1, 7) if given.quick else (3, 15)
+    rows = run(chosen, names, threads, phases, batches)
+    lines, good = report(rows, names)
+    text = "\n".join(["# Compiled code", "", *head, "", *lines, ""])
+    print(text)
+    if not given.no_write:
+        RESULTS.write_text(text)
+    if given.strict and not good:
+        raise SystemExit("a target is not met")
+
+
+if __name__ == "__main__":
+    main()

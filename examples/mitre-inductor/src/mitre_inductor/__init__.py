@@ -1,0 +1,1 @@
+"""A toy device for mortice whose kernels are generated."""
