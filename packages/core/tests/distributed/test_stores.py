@@ -298,34 +298,53 @@ def test_the_server_goes() -> None:
         client.set("k", "v")
 
 
-def test_a_will_is_done_when_its_process_is_killed() -> None:
-    master = TCPStore("127.0.0.1", 0, is_master=True, timeout=20)
+@pytest.mark.parametrize("kind", ["file", "tcp", "prefix-tcp"])
+@pytest.mark.parametrize("fork", [False, True])
+def test_a_will_is_done_when_its_process_is_killed(kind: str, fork: bool, tmp_path: Path) -> None:
+    ours, other = made(kind, tmp_path)
+    ours.set_timeout(20)
+    where = other.underlying_store if isinstance(other, PrefixStore) else other
+    how = (
+        f"FileStore({where.path!r})"
+        if isinstance(where, FileStore)
+        else f'TCPStore("127.0.0.1", {where.port})'  # type: ignore[attr-defined]
+    )
     code = f"""
-    import time
-    from mortice.distributed import TCPStore
-    store = TCPStore("127.0.0.1", {master.port})
+    import os, time
+    from mortice.distributed import FileStore, PrefixStore, TCPStore
+    store = {f'PrefixStore("part", {how})' if kind.startswith("prefix") else how}
     assert store.leave_will("gone", "7,")
+    if {fork}:
+        if os.fork() == 0:
+            time.sleep(3)  # a child that lives on does not keep the will from being done
+            os._exit(0)
     store.set("ready", "")
     time.sleep(60)
     """
     child = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)])
-    master.wait(["ready"])
-    assert not master.check(["gone"])
+    ours.wait(["ready"])
+    time.sleep(0.15)
+    assert not ours.check(["gone"])
     child.kill()
-    assert master.get("gone") == b"7,"
+    started = time.monotonic()
+    assert ours.get("gone") == b"7,"
+    assert time.monotonic() - started < 2
     child.wait()
-    master.close()
+    for one in (other, ours):
+        one.close()
+    assert not list(tmp_path.glob("*will*"))
 
 
-def test_a_will_that_is_revoked() -> None:
-    master = TCPStore("127.0.0.1", 0, is_master=True, timeout=0.2)
-    client = TCPStore("127.0.0.1", master.port)
-    client.leave_will("gone", "7,")
-    client.revoke_will("gone")
-    client.close()
+@pytest.mark.parametrize("kind", ["file", "tcp"])
+def test_a_will_that_is_revoked(kind: str, tmp_path: Path) -> None:
+    ours, other = made(kind, tmp_path)
+    other.leave_will("gone", "7,")
+    other.revoke_will("gone")
+    other.close()
     with pytest.raises(errors.StoreTimeout):
-        master.get("gone")
-    master.close()
+        ours.get("gone")
+    ours.close()
+    assert not list(tmp_path.glob("*will*"))
 
 
 def test_the_last_user_removes_the_file(tmp_path: Path) -> None:

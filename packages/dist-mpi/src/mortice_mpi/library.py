@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
+import os
+import signal
+import threading
 from typing import Any
 
 from mortice.backend import Unavailable
@@ -39,8 +43,11 @@ def start() -> Any:
     """The MPI module, started so that several threads may call it."""
     module = load()
     if not module.Is_initialized():
+        before = _shared_memory()
         module.Init_thread(module.THREAD_MULTIPLE)
+        _survive_hydra()
         atexit.register(_end)
+        _unname(module, _shared_memory() - before)
     if module.Query_thread() < module.THREAD_MULTIPLE:
         raise Unavailable(
             "MPI was started without THREAD_MULTIPLE, and groups have threads of their own",
@@ -48,6 +55,42 @@ def start() -> Any:
         )
     module.COMM_WORLD.Set_errhandler(module.ERRORS_RETURN)
     return module
+
+
+def _survive_hydra() -> None:
+    """Ignore SIGUSR1, hydra's word that a rank has ended.
+
+    A process dies of it, or MPICH takes it and ends the process in its next call; and we know of
+    the death from the store. A handler that the program has set stays.
+    """
+    number = getattr(signal, "SIGUSR1", None)
+    if (
+        number is not None
+        and threading.current_thread() is threading.main_thread()
+        and signal.getsignal(number) is signal.SIG_DFL
+    ):
+        signal.signal(number, signal.SIG_IGN)
+
+
+def _shared_memory() -> set[str]:
+    """Files of shared memory that this process has mapped; where the system tells."""
+    try:
+        with open("/proc/self/maps", encoding="utf-8") as file:
+            paths = [line.split(maxsplit=5)[5].strip() for line in file if "/dev/shm/" in line]
+    except OSError:
+        return set()
+    return {path for path in paths if path.startswith("/dev/shm/") and os.path.exists(path)}
+
+
+def _unname(module: Any, paths: set[str]) -> None:
+    """Take away the names of MPI's shared memory, which it removes only at an end as it should be.
+
+    All ranks have it mapped by now, and keep it; so nothing is left of ranks that are killed.
+    """
+    module.COMM_WORLD.Barrier()
+    for path in paths:
+        with contextlib.suppress(FileNotFoundError):  # another rank was quicker
+            os.unlink(path)
 
 
 def give_up(*held: Any) -> None:

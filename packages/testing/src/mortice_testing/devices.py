@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from mortice.backend import DeviceRuntime, hookimpl
+from mortice.backend import DeviceRuntime, Features, hookimpl
 
 Kernel = Callable[..., None]
 
@@ -57,8 +57,17 @@ _REF: dict[str, Kernel] = {
 }
 
 
+class RefFeatures(Features):
+    """Kernels see any strides; ordinary memory lives on in a forked child."""
+
+    strided = True
+    fork = "keep"
+
+
 class RefDevice(DeviceRuntime):
     """Device ``ref``: two devices of ordinary memory, and kernels in plain numpy."""
+
+    features = RefFeatures
 
     def __init__(self) -> None:
         self.live = 0  # bytes allocated and not freed
@@ -104,8 +113,18 @@ def _nothing(*arguments: Any) -> None:
     """The kernel of every operator."""
 
 
+class NullFeatures(Features):
+    """Nothing is computed, and there is nothing that a child could not keep."""
+
+    strided = True
+    fork = "keep"
+    computes = False
+
+
 class NullDevice(DeviceRuntime):
     """Device ``null``: memory of no bytes, kernels that do nothing, results that are zeros."""
+
+    features = NullFeatures
 
     def __init__(self) -> None:
         self.live = 0

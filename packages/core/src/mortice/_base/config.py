@@ -42,6 +42,7 @@ prefer_plugins: dict[str, str]
 plugin_lock: str | None
 listeners: tuple[str, ...]
 probe_timeout: float
+distributed_debug: bool
 options: dict[str, dict[str, Any]]
 
 # Set by mortice for its own child processes, and not for people.

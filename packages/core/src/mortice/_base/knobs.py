@@ -169,6 +169,13 @@ KNOBS: dict[str, Knob] = {
             minimum=0.1,
         ),
         Knob(
+            "distributed_debug",
+            "flag",
+            False,
+            "1: before each collective the ranks tell each other what they are about to do, so that "
+            "different shapes, dtypes or orders are an error that names the rank, and no hang.",
+        ),
+        Knob(
             "options",
             "table",
             {},

@@ -15,7 +15,7 @@ from mortice._base.errors import PluginNotFound, RegistrationError, UnknownName,
 from mortice._dispatch import backends
 from mortice._tensor import current, devices, generator, streams
 from mortice._tensor.generator import Generator
-from mortice._tensor.runtime import DeviceRuntime
+from mortice._tensor.runtime import DeviceRuntime, Features, HostFeatures
 from mortice._types.device import Device
 from mortice._types.dtypes import DType
 
@@ -218,16 +218,14 @@ def get(device: Any = None) -> ModuleType:
 
 def autocast_dtypes(device_type: str) -> tuple[DType, ...]:
     """Dtypes that autocast may lower to on a device, the default one first."""
-    from mortice._types import dtypes
-
     if device_type == "cpu":
-        return (dtypes.bfloat16, dtypes.float16)
+        return HostFeatures.autocast_dtypes
     try:
         runtime: DeviceRuntime = backends.runtime(device_type)
     except PluginNotFound:
         if device_type not in devices.ASKED_FOR:
             raise
-        return (dtypes.float16, dtypes.bfloat16)  # as files and programs for it expect
+        return Features.autocast_dtypes  # as files and programs for it expect
     return runtime.features.autocast_dtypes
 
 

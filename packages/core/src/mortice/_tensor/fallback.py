@@ -9,6 +9,8 @@ from typing import Any
 from mortice._base.errors import NoKernel
 from mortice._dispatch.operator import Kernel, Operator
 from mortice._tensor.generator import Generator, chosen
+from mortice._tensor.kernels import flat
+from mortice._tensor.memory import one_device
 from mortice._types.device import CPU, Device, indexed
 
 _WARNED: set[tuple[str, str]] = set()
@@ -37,6 +39,8 @@ def through_cpu(op: Operator, device: str) -> Kernel:
             where.append(Device(args[device_position]))  # a factory: nothing else says where
             args = (*args[:device_position], CPU, *args[device_position + 1 :])
         host = [_each(down, x) for x in args]
+        if len(where) > 1 and "cross_device" not in op.row.tags:
+            one_device(op.qualified, [x for x in flat(args) if hasattr(x, "_k")], device)
         if generator_position is None:
             result = op(*host)
         else:

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from mortice._dispatch.operator import Kernel, Operator
-from mortice._tensor import host
+from mortice._tensor import host, moves
 from mortice._tensor.make import wrap
-from mortice._tensor.memory import allocate
+from mortice._tensor.memory import allocate, one_device
 from mortice._tensor.runtime import DeviceRuntime
-from mortice._tensor.transfer import copy_between, from_host, to_host
+from mortice._tensor.streams import options
+from mortice._tensor.transfer import copy_between, fill, from_host, to_host
 from mortice._types import shapes
 from mortice._types.dtypes import DType
 from mortice._types.layout import preserve_format
@@ -28,27 +29,26 @@ def adapt(runtime: DeviceRuntime, op: Operator, device: str) -> Kernel | None:
     queued = runtime.features.streams
 
     def on_device(*args: Any) -> Any:
-        tensors = [x for x in _flat(args) if hasattr(x, "_k")]
+        tensors = [x for x in flat(args) if hasattr(x, "_k")]
         key = tuple(t._t for t in tensors)
         if key not in found:
-            found[key] = kernel_for(runtime, op, key)
+            found[key] = runtime.kernel_for(op.name, key)
         kernel = found[key]
         if kernel is None:
             if not fallback:
                 fallback.append(otherwise(op, device)[1])
             return fallback[0](*args)
-        where = next(t.device for t in tensors if t.device.type == device)
+        where = one_device(op.qualified, tensors, device)
         specs = rule(*args)
         # None stands for an output that nobody asked for, as an output_mask says.
         outs = [
             None if s is None else allocate(tuple(s[0]), s[1], where)
             for s in (specs if type(specs) is list else [specs])
         ]
-        options = {"stream": _queue(where)} if queued else {}
         kernel(
             *[_handle(x, runtime) for x in args],
             *[None if o is None else o._a for o in outs],
-            **options,
+            **(options(runtime, where) if queued else {}),
         )
         return tuple(outs) if type(specs) is list else outs[0]
 
@@ -63,16 +63,6 @@ def asked(op: Operator) -> bool:
         and op.schema.tensor_positions
         and not op.schema.mutated
     )
-
-
-def kernel_for(
-    runtime: DeviceRuntime, op: Operator, dtypes: tuple[DType, ...]
-) -> Callable[..., Any] | None:
-    """The runtime's kernel, if its features have all the dtypes."""
-    known = runtime.features.dtypes
-    if known is not None and not all(dtype in known for dtype in dtypes):
-        return None
-    return runtime.kernel(op.name, dtypes)
 
 
 def otherwise(op: Operator, device: str) -> tuple[str, Kernel]:
@@ -90,17 +80,11 @@ def otherwise(op: Operator, device: str) -> tuple[str, Kernel]:
     return "fallback", through_cpu(op, device)
 
 
-def _flat(args: Any) -> list[Any]:
+def flat(args: Any) -> list[Any]:
     out: list[Any] = []
     for x in args:
         out.extend(x) if isinstance(x, (list, tuple)) else out.append(x)
     return out
-
-
-def _queue(where: Any) -> Any:
-    from mortice._tensor.streams import current
-
-    return current(where).native_handle
 
 
 def _handle(x: Any, runtime: DeviceRuntime) -> Any:
@@ -134,10 +118,7 @@ def clone(self: Any, memory_format: Any) -> Any:
 
 
 def fill_(self: Any, value: Any) -> Any:
-    if hasattr(value, "_k"):
-        value = local_scalar_dense(value)
-    data = np.empty(tuple(self.shape), self._t.numpy)
-    from_host(self, host.HOST["fill_.Scalar"](wrap(data, self._t), value)._a)
+    fill(self, local_scalar_dense(value) if hasattr(value, "_k") else value)
     return self
 
 
@@ -161,4 +142,5 @@ ANY_DEVICE: dict[str, Callable[..., Any]] = {
     "fill_.Tensor": fill_,
     "zero_": zero_,
     "_local_scalar_dense": local_scalar_dense,
+    **moves.KERNELS,
 }

@@ -145,6 +145,18 @@ def check_index(runtime: Any, device: Device) -> None:
         )
 
 
+def one_device(operator: str, tensors: list[Any], device_type: str) -> Device:
+    """The device of that type on which tensors are; DeviceError where there are several."""
+    found = [t.device for t in tensors if t.device.type == device_type]
+    for other in found:
+        if other is not found[0]:
+            raise DeviceError(
+                f"{operator}: Expected all tensors to be on the same device, but found at least "
+                f"two devices, {found[0]} and {other}. Move one with .to({str(found[0])!r})."
+            )
+    return found[0]
+
+
 def after_fork() -> None:
     """In a forked child: another thread may have held the lock."""
     global _lock

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from mortice._base.errors import NoKernel
 from mortice._dispatch import backends
 from mortice._dispatch.operator import Operator, get, overloads
-from mortice._tensor.kernels import asked, kernel_for, otherwise
+from mortice._tensor.kernels import asked, otherwise
 from mortice._types.dtypes import DType, float32
 
 
@@ -72,7 +72,7 @@ def _placement(op: Operator, device: str, given: tuple[DType, ...]) -> Placement
 
 
 def _asked(op: Operator, device: str, dtypes: tuple[DType, ...]) -> tuple[str, Any]:
-    kernel = kernel_for(backends.runtime(device), op, dtypes)
+    kernel = backends.runtime(device).kernel_for(op.name, dtypes)
     return otherwise(op, device) if kernel is None else ("kernel", kernel)
 
 

@@ -28,6 +28,14 @@ class Features:
     computes = True
 
 
+class HostFeatures(Features):
+    """The CPU's."""
+
+    strided = True
+    fork = "keep"
+    autocast_dtypes = (bfloat16, float16)
+
+
 class DeviceRuntime:
     """Base class of a device. A plug-in's ``mortice_device`` hook returns a subclass.
 
@@ -84,6 +92,13 @@ class DeviceRuntime:
         any strides, and converts.
         """
         return None
+
+    def kernel_for(self, op: str, dtypes: tuple[DType, ...]) -> Callable[..., Any] | None:
+        """What core asks: ``kernel``, if ``Features.dtypes`` has all the dtypes."""
+        known = self.features.dtypes
+        if known is not None and not all(dtype in known for dtype in dtypes):
+            return None
+        return self.kernel(op, dtypes)
 
     # -- streams and events ------------------------------------------------------------------------
 

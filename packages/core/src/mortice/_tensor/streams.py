@@ -14,7 +14,7 @@ from mortice._base.errors import ArgumentError, DeviceError, InvalidState
 from mortice._dispatch import backends
 from mortice._tensor.devices import located
 from mortice._tensor.memory import check_index
-from mortice._tensor.runtime import DeviceRuntime
+from mortice._tensor.runtime import DeviceRuntime, HostFeatures
 from mortice._types.device import Device, current_index, set_current_index
 
 _numbers = itertools.count(1)
@@ -24,6 +24,7 @@ class _HostQueue(DeviceRuntime):
     """The CPU's: operators are done when they return."""
 
     device_type = "cpu"
+    features = HostFeatures
 
     def count(self) -> int:
         return 1
@@ -237,6 +238,11 @@ def current(device: Any = None) -> Stream:
     """The thread's current stream on a device."""
     where = located(device)
     return _current.streams.get(where) or usual(where)
+
+
+def options(runtime: DeviceRuntime, device: Device) -> dict[str, Any]:
+    """The keyword arguments of a kernel: the current stream, if the device has several."""
+    return {"stream": current(device).native_handle} if runtime.features.streams else {}
 
 
 def set_current(stream: Stream) -> Stream:

@@ -65,6 +65,15 @@ def from_host(target: Any, data: np.ndarray[Any, Any]) -> None:
         runtime.copy_in(a.buffer.value, a.offset * item, memoryview(base))
 
 
+def fill(target: Any, value: Any) -> None:
+    """Set every element of a device tensor to a number."""
+    from mortice._tensor.host import HOST
+    from mortice._tensor.make import wrap
+
+    data = wrap(np.empty(tuple(target.shape), target._t.numpy), target._t)
+    from_host(target, HOST["fill_.Scalar"](data, value)._a)
+
+
 def _converted(data: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
     if data.dtype == dtype.numpy:
         return data
@@ -111,9 +120,11 @@ def _within(target: DeviceArray, source: DeviceArray) -> bool:
     kernel = None
     apart = target.buffer is not source.buffer  # else what is read later may be written before
     if target.device is source.device and apart:
-        kernel = runtime.kernel("copy_", (source.dtype, target.dtype))
+        kernel = runtime.kernel_for("copy_", (source.dtype, target.dtype))
     if kernel is not None:
-        kernel(source, target)
+        from mortice._tensor.streams import options
+
+        kernel(source, target, **options(runtime, target.device))
         return True
     if apart and target.dtype is source.dtype and len(pieces[0]) <= _PIECES:
         for to, of in pieces[0]:

@@ -32,6 +32,7 @@ class Setup:
         backend: the name under which it was asked for.
         gone: members of the group whose processes have ended, as far as the store knows; for
             backends whose library does not notice.
+        before: called with each operation before it is done, in the thread that does it.
         explain: makes the error that users see of what an operation raised.
     """
 
@@ -45,6 +46,7 @@ class Setup:
     options: Any = None
     backend: str = ""
     gone: Callable[[], tuple[int, ...]] = tuple
+    before: Callable[[Call], None] = lambda call: None
     explain: Callable[[Call, BaseException], BaseException] = lambda call, error: error
 
 

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+from mortice._base import config
 from mortice.errors import DistBackendError, InvalidState, InvalidValue, NotAGroup
 
 from . import registry
@@ -59,7 +60,8 @@ class ProcessGroup:
         self._rank = ranks.index(watch.rank)
         self._device = device
         self._options = options
-        self._sequence = itertools.count(1)
+        # Messages are between two ranks; only collectives have the same number on all.
+        self._sequence = {"collective": itertools.count(1), "message": itertools.count(1)}
         self._communicators: dict[str, Communicator] = {}
         self._lock = threading.RLock()
         self._closed = False
@@ -140,10 +142,20 @@ class ProcessGroup:
             backend=name,
             gone=explain.gone,
             explain=explain,
+            **self._comparison(name),
         )
         made = registry.create(name, setup)
         self._communicators[device] = made
         return made
+
+    def _comparison(self, name: str) -> dict[str, Any]:
+        """The debug mode's part of a Setup, if it is on."""
+        if not config.distributed_debug:
+            return {}
+        from .comparison import Comparison
+
+        place = PrefixStore(f"compare/{name}", self.store)
+        return {"before": Comparison(place, self._rank, self.ranks)}
 
     def _each(self) -> Iterator[Communicator]:
         seen: list[Communicator] = []
@@ -158,9 +170,10 @@ class ProcessGroup:
         """Begin an operation on the communicator of a device type."""
         with self._lock:  # the order of numbers is the order of beginning
             communicator = self.communicator(device)
+            kind = "message" if name in ("send", "recv") else "collective"
             call = Call(
                 name,
-                next(self._sequence),
+                next(self._sequence[kind]),
                 self.timeout if timeout is None else timeout,
                 **parts,
             )

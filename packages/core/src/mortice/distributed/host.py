@@ -66,6 +66,7 @@ class HostCommunicator(Composed, Communicator):
         error = self._broken
         if error is None:
             try:
+                self.setup.before(call)
                 work.source = _STEPS[call.name](self, call)
             except BaseException as raised:
                 error = raised

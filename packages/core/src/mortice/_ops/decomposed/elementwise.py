@@ -204,6 +204,8 @@ def xlog1py(self: Any, other: Any) -> Any:
 def lerp(self: Any, end: Any, weight: Any) -> Any:
     """From the nearer end, so that both ends are met exactly."""
     gap = end - self
+    if not hasattr(weight, "_k"):  # a number
+        return self + weight * gap if abs(weight) < 0.5 else end - gap * (1 - weight)
     return where(abs(weight) < 0.5, self + weight * gap, end - gap * (1 - weight))
 
 

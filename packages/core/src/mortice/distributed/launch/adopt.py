@@ -60,6 +60,8 @@ def report(rank: int, code: int) -> None:
 def main() -> int:
     """Run the command; returns its exit status."""
     rank, local = numbers()
+    # hydra's word to MPI that a rank has ended, of which a process dies that knows no better.
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     child = subprocess.Popen(
         tethered(sys.argv[1:]),
         env={**os.environ, **variables(rank, local)},
@@ -71,8 +73,6 @@ def main() -> int:
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, forward)
-    # hydra's word to MPI that a rank has ended; this process is none of MPI's, and would die of it.
-    signal.signal(signal.SIGUSR1, lambda number, frame: None)
     code = child.wait()
     if code:
         try:

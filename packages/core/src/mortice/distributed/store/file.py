@@ -11,6 +11,7 @@ import struct
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -19,10 +20,12 @@ from mortice.errors import DistStoreError
 
 from .base import DEFAULT_TIMEOUT, Deadline, Store, as_bytes, seconds, timed_out
 from .table import Table
+from .wills import Wills
 
 _HEAD = struct.Struct("<cII")  # what, bytes of the key, bytes of the value
 _SET, _DELETE = b"S", b"D"
 _USERS = "\0users"  # never a key of anybody: how many have the file open
+_stores: weakref.WeakSet[FileStore] = weakref.WeakSet()
 _POLL_FIRST, _POLL_MOST = 0.001, 0.05
 
 
@@ -49,6 +52,8 @@ class FileStore(Store):
             self._file: int | None = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
             raise DistStoreError(f"FileStore cannot open {self.path}: {error.strerror}.") from error
+        self._wills = Wills(self.path)
+        _stores.add(self)
         with self._locked():
             self._write(_SET, _USERS, str(self._table.add(_USERS, 1)).encode())
 
@@ -114,6 +119,12 @@ class FileStore(Store):
             time.sleep(min(pause, left))
             pause = min(2 * pause, _POLL_MOST)
 
+    def leave_will(self, key: str, value: str | bytes) -> bool:
+        return self._wills.leave(key, as_bytes(value))
+
+    def revoke_will(self, key: str) -> None:
+        self._wills.revoke(key)
+
     def close(self) -> None:
         if self._file is None:
             return
@@ -139,6 +150,8 @@ class FileStore(Store):
             _lock(self._file)
             try:
                 self._take_in(self._file)
+                for key, value in self._wills.due():
+                    self._write(_SET, key, (self._table.get(key) or b"") + value)
                 yield
             finally:
                 _unlock(self._file)
@@ -178,6 +191,15 @@ class FileStore(Store):
             self._table.delete(key)
         else:
             self._table.set(key, value)
+
+
+def _after_fork() -> None:
+    for store in _stores:
+        store._wills.forget()  # pyright: ignore[reportPrivateUsage]
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def _read_all(file: int, nbytes: int) -> bytes:

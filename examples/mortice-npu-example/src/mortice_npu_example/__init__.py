@@ -1,0 +1,1 @@
+"""The device ``npu``: an accelerator in a process of its own."""
