@@ -6,7 +6,7 @@ import pytest
 
 import mortice
 from mortice import compiler
-from mortice.errors import ArgumentError
+from mortice.errors import ArgumentError, GraphBreak
 
 X = mortice.arange(4.0)
 
@@ -109,6 +109,10 @@ def test_explain_runs_the_function_once_and_reports() -> None:
     assert "segment0: 3 operators from " in text
     assert "test_control.py:" in text
     assert "ran once" in text
+    assert (
+        "break: Python reads the value of a tensor (if, while, bool, int, float, item), at " in text
+    )
+    assert "in branching: if y.sum() > 0:" in text
 
 
 def test_explain_of_a_compiled_function_keeps_its_backend() -> None:
@@ -151,3 +155,85 @@ def test_recompiling_is_logged(capsys) -> None:
     said = capsys.readouterr().err
     assert "graph 2 for " in said
     assert "input 0: shape (4,), and was (3,)" in said
+
+
+# -- where graphs end -----------------------------------------------------------------------------
+
+
+def reads(x):
+    y = x * 2
+    if y.sum() > 0:
+        return y.sin()
+    return y
+
+
+def converts(x):
+    return mortice.from_numpy((x * 2).numpy() + 1)
+
+
+def finds(x):
+    return x.nonzero() + 1
+
+
+def calls_disabled(x):
+    return compiler.disable(lambda t: t.exp(), reason="for the test")(x * 2) + 1
+
+
+W = mortice.ones(4, requires_grad=True)
+
+
+def differentiates(x):
+    (W * x).sum().backward()
+    return x + 1
+
+
+@pytest.mark.parametrize(
+    ("fn", "said", "source"),
+    [
+        (reads, "Python reads the value of a tensor", "if y.sum() > 0:"),
+        (converts, "numpy() gives its memory away", "return mortice.from_numpy"),
+        (finds, "nonzero is not recorded", "return x.nonzero() + 1"),
+        (calls_disabled, "<lambda> is disabled (for the test)", "return compiler.disable("),
+        (differentiates, "backward() runs", "(W * x).sum().backward()"),
+    ],
+)
+def test_fullgraph_names_what_ends_the_graph_and_the_line(fn, said, source) -> None:
+    compiled = mortice.compile(fn, backend="eager", fullgraph=True)
+    for _ in range(2):
+        with pytest.raises(GraphBreak, match="compiled with fullgraph=True") as caught:
+            compiled(X)
+        assert said in str(caught.value)
+        assert f"in {fn.__name__}: {source}" in str(caught.value)
+        assert "mortice.where()" in str(caught.value)
+    loose = mortice.compile(fn, backend="eager")
+    assert equal(loose(X), fn(X))
+
+
+def test_fullgraph_lets_whole_graphs_pass() -> None:
+    def whole(x, y, n):
+        for i in range(n):
+            x = mortice.where(x > 0, x, y) + i
+        y.add_(1)
+        return x.softmax(0), mortice.multinomial(x.softmax(0), 2).shape
+
+    compiled = mortice.compile(whole, backend="eager", fullgraph=True)
+    a, b = X.clone(), X.clone()
+    assert equal(compiled(X, a, 3)[0], whole(X, b, 3)[0])
+    assert equal(a, b)
+
+
+def test_a_result_read_after_the_call_is_no_break() -> None:
+    compiled = mortice.compile(lambda x: x * 2, backend="eager", fullgraph=True)
+    assert compiled(X).sum().item() == 12.0
+
+
+def test_breaks_are_logged(capsys) -> None:
+    with mortice.config.override(logs="graph_breaks"):
+        from mortice._base.logging import configure
+
+        configure()
+        mortice.compile(reads, backend="eager")(X)
+    configure()
+    said = capsys.readouterr().err
+    assert "mortice.graph_breaks INFO: reads: Python reads the value of a tensor" in said
+    assert "test_control.py:" in said

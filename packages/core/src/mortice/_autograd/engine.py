@@ -39,7 +39,7 @@ def backward(
         if not inputs:
             raise AutogradError("`inputs` argument to `backward()` cannot be empty.")
     keep = create_graph if retain_graph is None else retain_graph
-    with unrecorded():
+    with unrecorded("backward() runs"):
         seeds = _seeds(roots, grads)
         _run(seeds, keep, create_graph, inputs, accumulate=True)
 
@@ -67,7 +67,7 @@ def grad(
                 ".requires_grad_() on it before it is used."
             )
     keep = create_graph if retain_graph is None else retain_graph
-    with unrecorded():
+    with unrecorded("grad() runs"):
         seeds = _seeds(roots, grads)
         found = _run(seeds, keep, create_graph, wanted, accumulate=False)
     if materialize_grads:

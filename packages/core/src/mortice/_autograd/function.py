@@ -128,7 +128,7 @@ class Function:
     @classmethod
     def apply(cls, *args: Any) -> Any:
         """Run forward and record backward, if an argument requires grad."""
-        with unrecorded():
+        with unrecorded(f"{cls.__name__}.apply() runs"):
             return cls._apply(args)
 
     @classmethod

@@ -113,6 +113,10 @@ class CompileError(MorticeError, RuntimeError):
     """A function cannot be compiled, or its compiled form cannot be used as asked."""
 
 
+class GraphBreak(CompileError):
+    """With ``fullgraph=True``: a function needs a value before it ends. Names the line."""
+
+
 class OptionError(ConfigError, RuntimeError):
     """A compile backend's option, or mode, is misspelt or has an unusable value."""
 

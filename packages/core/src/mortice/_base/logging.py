@@ -17,6 +17,7 @@ LOGGERS: dict[str, str] = {
     "plugins": "directories scanned, plug-ins loaded or refused, probes",
     "graph": "compiling: each captured graph, and what is handed to the backend, as code",
     "recompiles": "why a place of a compiled function gets another graph",
+    "graph_breaks": "why a graph ends before its function does, with the line",
     "fusion": "which operators a compile backend puts into one kernel, which not, and why",
     "output_code": "the code that a compile backend made",
 }

@@ -104,7 +104,7 @@ class Compiled:
             try:
                 result = (run or self.fn)(*args, **kwargs)
             finally:
-                recorder.flush()
+                recorder.finish()
             return result, recorder.trace
         finally:
             THREAD.recorder = None

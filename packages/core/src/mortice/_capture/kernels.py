@@ -369,9 +369,10 @@ def _refreshing(op: Operator, call: Call, recorded: Kernel) -> Kernel:
             for t in x if isinstance(x, (list, tuple)) else (x,):
                 if getattr(t, "_k", 0) & K.VIEW:
                     refresh(t)
-        keys = op.keys_of(args)
-        if keys == call.keys:
+        # Only what a history changes: what stands above recording (autocast) has had its turn.
+        changed = (op.keys_of(args) ^ call.keys) & (K.AUTOGRAD | K.VIEW)
+        if not changed:
             return recorded(*args)
-        return op.lookup(keys)(*args)
+        return op.lookup(call.keys ^ changed)(*args)
 
     return refreshed

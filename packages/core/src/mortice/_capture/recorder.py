@@ -15,7 +15,7 @@ from mortice._autograd import inplace as inplace_rules
 from mortice._autograd.pending import PENDING, PendingEdge, edges_of_parts
 from mortice._autograd.views import check_write
 from mortice._base.errors import InvalidState
-from mortice._capture import infer
+from mortice._capture import breaks, infer
 from mortice._capture.draws import DefaultDraws, draws, reserved
 from mortice._capture.effects import MAY_RAISE_ON_INTEGERS
 from mortice._capture.hazards import FLUSH, Hazards
@@ -44,7 +44,7 @@ class Failed:
     def __init__(self, error: BaseException) -> None:
         self.error = error
 
-    def flush(self) -> None:
+    def flush(self, why: str = "", *, allowed: bool = False) -> None:
         raise InvalidState(
             "the tensor has no value: the compiled segment that computes it failed with "
             f"{type(self.error).__name__}: {self.error}"
@@ -108,7 +108,7 @@ class Recorder:
                 if not self.draws.fits(call.op, args):
                     verdict = FLUSH
                 if verdict == FLUSH:
-                    self.flush()
+                    self.flush("memory is seen in a way that no graph has", allowed=True)
                     flushes = self.flushes
                     verdict = self.hazards.check(self, call, args)
                 step = None if verdict else self._find(call, args)
@@ -134,7 +134,7 @@ class Recorder:
         self.at.ahead = step
         self.at = step
         if step.ends:
-            self.flush()
+            self.flush(f"{call.op.name} may refuse the values that it is given", allowed=True)
         return result
 
     def _find(self, call: Call, args: tuple[Any, ...]) -> Step | None:
@@ -454,7 +454,7 @@ class Recorder:
         if s is not None:
             cell = s.owner or s
             if cell.pending is not None and cell.pending is not self:
-                cell.pending.flush()
+                cell.pending.flush("another thread uses its memory", allowed=True)
 
     def _snapshots(self, call: Call, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
         """The arguments with copies of exported tensors, or None if the operator must run at once."""
@@ -482,7 +482,9 @@ class Recorder:
 
     def run_now(self, op: Any, beneath: int, args: Any) -> Any:
         """Run what is recorded, then one operator, unrecorded."""
-        with unrecorded():
+        if self.at.parent is None:
+            breaks.note(self, breaks.running(op.name))
+        with unrecorded(breaks.running(op.name)):
             if self.trace is not None:
                 self.trace.immediate.append((len(self.trace.runs), op.name))
             return op.lookup(op.keys_of(args) & ~K.RECORD)(*args)
@@ -546,7 +548,15 @@ class Recorder:
             self.trace.values.append(ValueRead(len(self.trace.runs), tensor, kind, value))
         return value
 
-    def flush(self) -> None:
+    def flush(self, why: str = "memory is read", *, allowed: bool = False) -> None:
+        """Run what is recorded, since the function needs it now; see ``breaks.note``."""
+        with self.lock:
+            self._rewind()
+            if self.at.parent is not None:
+                breaks.note(self, why, allowed=allowed)
+                self.finish()
+
+    def finish(self) -> None:
         """Run the path as a segment, and give every living tensor of it its memory."""
         with self.lock:
             self._rewind()
@@ -718,14 +728,14 @@ def settle(what: Any, reader: str = "") -> None:
     if s is not None:
         recorder = (s.owner or s).pending or s.pending
         if recorder is not None:
-            recorder.flush()
+            recorder.flush(breaks.reading(reader), allowed=recorder is not mine)
     if not isinstance(what, Storage):
         a = what._a
         if type(a) is PendingArray:
             recorder = a.home.recorder
             if recorder is None:
                 raise InvalidState("the tensor has no value: the compiled call that made it ended.")
-            recorder.flush()
+            recorder.flush(breaks.reading(reader), allowed=recorder is not mine)
     if reader and mine is not None:
         mine.value_read(what, reader, None)
 

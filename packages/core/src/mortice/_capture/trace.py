@@ -58,3 +58,5 @@ class CallTrace:
     values: list[ValueRead] = field(default_factory=list[ValueRead])
     #: Operators that ran by themselves between segments: (segments that had run, operator's name).
     immediate: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])
+    #: Where graphs ended before the function did (``breaks.Break``).
+    breaks: list[Any] = field(default_factory=list[Any])

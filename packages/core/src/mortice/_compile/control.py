@@ -33,8 +33,11 @@ def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None
     if not recursive:
         return target
 
+    why = f"{getattr(target, '__name__', repr(target))} is disabled"
+    why += f" ({reason})" if reason else ""
+
     def disabled(*args: Any, **kwargs: Any) -> Any:
-        with unrecorded():
+        with unrecorded(why):
             return target(*args, **kwargs)
 
     functools.update_wrapper(disabled, target, updated=())

@@ -138,7 +138,7 @@ def explain(fn: Callable[..., Any], **settings: Any) -> Callable[..., Report]:
 
 
 def _breaks(trace: Any) -> list[str]:
-    return [f"{read.kind} after graph {read.after}" for read in trace.values]
+    return [str(one) for one in trace.breaks]
 
 
 def _segment(segment: Any) -> SegmentReport:

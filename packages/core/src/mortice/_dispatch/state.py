@@ -147,19 +147,20 @@ def below_autograd() -> Guard:
 class unrecorded:
     """``with unrecorded():`` run what this thread recorded, then run operators as they come.
 
-    ``flush=False`` leaves what was recorded for later.
+    ``flush=False`` leaves what was recorded for later. ``why`` is told where a graph ends by it.
     """
 
-    __slots__ = ("_flush", "_recorder")
+    __slots__ = ("_flush", "_recorder", "_why")
 
-    def __init__(self, flush: bool = True) -> None:
+    def __init__(self, why: str = "memory is read", *, flush: bool = True) -> None:
         self._flush = flush
+        self._why = why
 
     def __enter__(self) -> unrecorded:
         recorder = self._recorder = THREAD.recorder
         if recorder is not None:
             if self._flush:
-                recorder.flush()
+                recorder.flush(self._why)
             THREAD.recorder = None
         return self
 
