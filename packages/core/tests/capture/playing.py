@@ -46,15 +46,15 @@ def differentiate(result: Any) -> None:
             x.float().pow(2).sum().backward(retain_graph=True)
 
 
-def play(make: Any, compile: Callable[[Any], Any]) -> tuple[list[Any], Any]:
-    """What each step shows to a user, and the compiled function."""
+def play(make: Any, compile: Callable[[Any], Any], times: int = 1) -> tuple[list[Any], Any]:
+    """What each step shows to a user, and the compiled function; each call is made ``times``."""
     reset()
     f, steps, *more = make()
     kept = more[0] if more else []
     check = more[1] if len(more) > 1 else None
     compiled = compile(f)
     out: list[Any] = []
-    for change, arguments in steps:
+    for change, arguments in (s for c, a in steps for s in ((c, a), *[(None, a)] * (times - 1))):
         if change:
             change()
         args, kwargs = arguments()

@@ -10,6 +10,7 @@ import pytest
 from packages.core.tests.capture import playing
 
 import mortice
+from mortice._capture import stretch
 from mortice._capture.observer import decode
 
 supported = pytest.mark.skipif(
@@ -29,6 +30,15 @@ def test_compiled_equals_eager(c: Any) -> None:
     if decode.support() is None:
         v = compiled.verdict
         assert (v.name, v.replayed) == (c.verdict, c.replays), v.lines()
+
+
+@pytest.mark.parametrize("c", playing.CASES, ids=by_name)
+def test_quick_checks_equal_eager(c: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As above, with checks made quick at once and used before each change."""
+    monkeypatch.setattr(stretch, "WARM", 1)
+    want, _ = playing.play(c.make, lambda f: f, 3)
+    got, _ = playing.play(c.make, lambda f: mortice.compile(f, backend="eager"), 3)
+    assert got == want
 
 
 @pytest.mark.parametrize("c", playing.CASES, ids=by_name)

@@ -6,6 +6,7 @@ import collections
 import gc
 import sys
 import types
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +15,9 @@ import pytest
 import mortice
 from mortice._capture.guard_check import first_failure
 from mortice._capture.guard_code import compile_check
+from mortice._capture.guard_fast import fast_check
 from mortice._capture.observer import decode, observe
+from mortice._capture.versions import can_read
 
 pytestmark = pytest.mark.skipif(
     sys.version_info[:2] not in decode.VERSIONS, reason="no opcode table for this Python"
@@ -147,6 +150,57 @@ def test_every_change_is_noticed(name: str) -> None:
         mortice.set_grad_enabled(True)
 
 
+@pytest.mark.skipif(not can_read(), reason="versions are not where they are expected")
+@pytest.mark.parametrize("name", CHANGES)
+def test_every_change_is_noticed_by_versions(name: str) -> None:
+    state = State()
+    w, full, args = watched(state)
+    fast = fast_check(w.guards, (), args, {}, full, lambda: None)
+    assert fast is not None
+    assert fast(args, {}) == ()
+    try:
+        CHANGES[name](state)
+        assert fast(args, {}) == full(args, {}) != (), fast.text
+    finally:
+        mortice.set_grad_enabled(True)
+
+
+def test_versions_stand_in_for_most_lookups() -> None:
+    """A Module of 20 modules: lookups of the full check and of the quick one."""
+    if not can_read():
+        pytest.skip("versions are not where they are expected")
+    nn = pytest.importorskip("mortice.nn")
+    layers = [m for _ in range(10) for m in (nn.Linear(4, 4), nn.ReLU())]
+    net = nn.Sequential(*layers).requires_grad_(False)
+    args = (mortice.ones(2, 4),)
+    _, w = observe(net, args, {})
+    full = compile_check(w.guards, ())
+    fast = fast_check(w.guards, (), args, {}, full, lambda: None)
+    assert fast is not None
+    assert fast(args, {}) == full(args, {}) == ()
+    assert full.text.count("\n") < 750
+    assert fast.text.count("\n") < 220
+    net[3].register_forward_hook(lambda m, i, o: o)
+    assert fast(args, {}) == full(args, {}) != ()
+
+
+def test_what_a_quick_check_knows_is_forgotten_when_its_owner_dies() -> None:
+    nn = pytest.importorskip("mortice.nn")
+    nets = [nn.Sequential(nn.Linear(2, 2), nn.ReLU())]
+    gone = weakref.ref(nets[0]), weakref.ref(nets[0][0].weight)
+    compiled = mortice.compile(lambda x: nets[0](x), backend="eager")
+    for _ in range(5):
+        compiled(mortice.ones(2))
+    assert compiled.verdict.replayed == 4
+    nets[0] = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
+    gc.collect()
+    assert gone[0]() is None
+    assert gone[1]() is None
+    for _ in range(5):
+        compiled(mortice.ones(2))
+    assert compiled.verdict.replayed == 9
+
+
 def test_changes_of_nothing_read_are_not_noticed() -> None:
     state = State()
     _, check, args = watched(state)
@@ -192,8 +246,6 @@ def test_nested_arguments() -> None:
 
 
 def test_guards_keep_no_object_alive() -> None:
-    import weakref
-
     layer = Layer()
     gone = weakref.ref(layer), weakref.ref(layer.w)
 

@@ -71,7 +71,7 @@ class Unreachable(Exception):
 
 def compile_check(guards: Sequence[Guard], wanted: Sequence[Source]) -> Check:
     """One function for ``guards``, in their order, that gathers the objects at ``wanted``."""
-    writer = _Writer()
+    writer = Writer()
     for number, guard in enumerate(guards):
         writer.number = number
         writer.guard(guard)
@@ -79,7 +79,9 @@ def compile_check(guards: Sequence[Guard], wanted: Sequence[Source]) -> Check:
     return writer.finish([writer.place(source) for source in wanted])
 
 
-class _Writer:
+class Writer:
+    """Writes the lines of a check, one guard after the other."""
+
     def __init__(self) -> None:
         self.lines: list[str] = []
         self.namespace: dict[str, Any] = {
@@ -290,7 +292,7 @@ class _Writer:
 
     # -- the function --------------------------------------------------------------------------
 
-    def finish(self, results: Sequence[str]) -> Check:
+    def finish(self, results: Sequence[str], failed: str = "return -1") -> Check:
         body = [*self.lines, f"return ({''.join(r + ', ' for r in results)})"]
         text = "\n".join(
             [
@@ -298,7 +300,7 @@ class _Writer:
                 " try:",
                 *("  " + line for line in body),
                 " except MISSING_ERRORS:",
-                "  return -1",
+                f"  {failed}",
             ]
         )
         exec(compile(text, "<guards>", "exec"), self.namespace)  # noqa: S102  made here

@@ -163,6 +163,7 @@ def _check_trace(trace: CallTrace) -> None:
 class _Builder:
     def __init__(self, watch: Watch, trace: CallTrace) -> None:
         self.watch = watch
+        self.reads = bool(trace.values)
         self.made: dict[int, FromRun] = {}
         self.fixed = {id(t): Fixed(t, memory) for t, memory in watch.constants}
         self.count = 0
@@ -207,13 +208,17 @@ class _Builder:
                     given.setdefault(id(source), (source, self.stage_of(source)))
                     if i in targets:
                         written[id(source)] = source
+        if not written:
+            return
         tensors = {id(s): t for t, s in self.watch.known_tensors()}
-        for w in written.values():
-            for source, stage in given.values():
-                if source is not w:
-                    separate = apart(tensors[id(source)], tensors[id(w)])
-                    stage = max(stage, self.stage_of(w))
-                    yield Guard(source, Apart(w, separate), stage)
+        # A replay that gives up after a write must find the same inputs apart when it goes on.
+        first = list(given.values()) if self.reads else [given[id(w)] for w in written.values()]
+        for n, (one, stage) in enumerate(first):
+            others = list(given.values())[n + 1 :] if self.reads else given.values()
+            for other, since in others:
+                if other is not one:
+                    separate = apart(tensors[id(other)], tensors[id(one)])
+                    yield Guard(other, Apart(one, separate), max(stage, since))
 
     def stage_of(self, source: Source) -> int:
         """The stage at which a source was first guarded."""

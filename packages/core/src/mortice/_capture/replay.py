@@ -27,6 +27,8 @@ RAISING_CALLS = 4
 #: Alternatives at one place of the tree, and calls observed with less than that many replays.
 ALTERNATIVES = 8
 OBSERVED_CALLS = 64
+#: Replays that gave up at one place before it is not tried any more.
+USELESS = 16
 #: Misses kept for reports.
 MISSES = 32
 
@@ -86,7 +88,10 @@ class Replay:
         alternatives = self.roots if node is None else node.children.get(key, ())
         self._note_miss(alternatives, args, kwargs)
         width = len(alternatives) if node is None else max(len(alternatives), len(node.children))
-        if not self.observing or width >= ALTERNATIVES:
+        insert = self.observing and width < ALTERNATIVES
+        if node is not None and not insert:
+            self._useless(node)
+        if not insert and not (prefix is not None and prefix.writes):
             return self.compiled.call_recorded(args, kwargs, prefix=prefix)[0]
         from mortice._capture.observed import Observation, observed_call
         from mortice._capture.observer.decode import support
@@ -95,13 +100,17 @@ class Replay:
         if unsupported is not None:
             self._stop(unsupported)
             return self.compiled.call_recorded(args, kwargs, prefix=prefix)[0]
+        # After writes the call is observed even if nothing is learnt from it: the same tensors must be
+        # alive where segments end, or their values are not among what the replay has returned.
         seen = Observation()
-        verdict.observed += 1
+        verdict.observed += insert
         try:
             result = observed_call(self.compiled, args, kwargs, prefix, seen)
         except BaseException:
             self._raised(seen.reasons)
             raise
+        if not insert:
+            return result
         if seen.plan is None:
             self._impure(seen.reasons)
         else:
@@ -109,6 +118,16 @@ class Replay:
         if verdict.observed > OBSERVED_CALLS and verdict.replayed < verdict.observed:
             self._stop("guards or values change from call to call")
         return result
+
+    def _useless(self, node: Any) -> None:
+        """Count replays that gave up at a node that has no room; with too many its tree goes."""
+        node.misses += 1
+        if node.misses < USELESS:
+            return
+        while node.parent is not None:
+            node = node.parent
+        self.roots = [root for root in self.roots if root is not node]
+        self._stop("the values that Python reads differ from call to call")
 
     def _impure(self, reasons: Any) -> None:
         self.compiled.verdict.add_reasons(reasons)

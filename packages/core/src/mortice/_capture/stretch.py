@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+from weakref import ref
 
 from mortice._capture.guard_code import Check, compile_check
+from mortice._capture.guard_fast import fast_check
 from mortice._capture.guards import Source
 from mortice._capture.native_seam import Direct, NativePlan
 from mortice._capture.outline import Container, Found, TensorOf, compile_outline
@@ -14,6 +16,10 @@ from mortice._capture.plan import Fixed, FromRun, Operand, Run, Stretch
 from mortice._capture.results import adopted, maker
 from mortice._tensor.make import storage_of, wrap
 
+#: How often a check is made quicker again after what it relied on has changed.
+HASTENED = 8
+#: Calls that the full check lets through before a quicker one is made.
+WARM = 2
 #: Values read, as their kinds give them to Python.
 CONVERT: dict[str, Callable[[Any], Any]] = {
     "bool": bool,
@@ -37,18 +43,21 @@ class Node:
     """
 
     __slots__ = (
-        "_writer", "build", "check", "children", "convert", "depth", "finish", "go", "parent",
-        "replays", "stretch", "value",
+        "__weakref__", "_writer", "build", "check", "children", "convert", "depth", "finish", "full",
+        "go", "misses", "parent", "passed", "replays", "stretch", "value",
     )  # fmt: skip
 
     def __init__(self, stretch: Stretch, depth: int) -> None:
         self.stretch = stretch
         self.depth = depth
         self.replays = 0
+        self.misses = 0
         self.parent: Node | None = None
         self.children: dict[Any, list[Node]] = {}
         self._writer = writer = _Writer(stretch)
-        self.check: Check = compile_check(stretch.guards, writer.sources)
+        self.full: Check = compile_check(stretch.guards, writer.sources)
+        self.check: Check = self.warming
+        self.passed = 0
         self.go: Any = writer.go()
         self.value: Any = None
         self.build: Any = None
@@ -61,6 +70,29 @@ class Node:
             self.build = writer.build()
             if not stretch.first_run:
                 self.finish = writer.finish()
+
+    def warming(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """The full check, which after some calls makes a quicker one of what it sees."""
+        found = self.full(args, kwargs)
+        if found.__class__ is tuple:
+            self.passed += 1
+            if self.passed >= WARM:
+                self._hasten(args, kwargs)
+        return found
+
+    def _hasten(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        if self.passed > WARM + HASTENED:
+            self.check = self.full
+            return
+        node = ref(self)
+
+        def forget() -> None:
+            found = node()
+            if found is not None:
+                found.check = found.full
+
+        made = fast_check(self.stretch.guards, self._writer.sources, args, kwargs, self.warming, forget)
+        self.check = made or self.full
 
     def native_plan(
         self, args: Sequence[Any], kwargs: dict[str, Any], miss: Callable[..., Any]
