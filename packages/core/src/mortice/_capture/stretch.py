@@ -91,7 +91,9 @@ class Node:
             if found is not None:
                 found.check = found.full
 
-        made = fast_check(self.stretch.guards, self._writer.sources, args, kwargs, self.warming, forget)
+        made = fast_check(
+            self.stretch.guards, self._writer.sources, args, kwargs, self.warming, forget
+        )
         self.check = made or self.full
 
     def native_plan(
