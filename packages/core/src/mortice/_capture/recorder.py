@@ -576,6 +576,7 @@ class Recorder:
                 tensors = [leaf.tensor for leaf in self._known()]
                 numbers, generators, drawn = self.numbers, self.generators, self.draws
                 written = plan.written_storages(tensors)
+                places = [(g.device, *g.position()) for g in generators]
                 self._begin()
                 known = None if self.prefix is None else self.prefix.outputs(plan, tensors)
                 for s, _, before in written:
@@ -594,7 +595,9 @@ class Recorder:
                 raise
             if self.trace is not None:
                 self.trace.runs.append(
-                    SegmentRun(plan.segment, tensors, numbers, generators, plan, living, outs)
+                    SegmentRun(
+                        plan.segment, tensors, numbers, places, plan, living, outs, drawn.found
+                    )
                 )
 
     def _begin(self) -> None:
