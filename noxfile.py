@@ -50,6 +50,9 @@ TEST = (
     "safetensors>=0.8",  # files are converted from and to it
 )
 MPI = ("mpich>=4",)  # the MPI library for mortice-mpi's tests
+# It has wheels for these alone.
+HAS_ATHERIS = sys.platform == "linux" and (3, 11) <= sys.version_info[:2] <= (3, 13)
+ATHERIS = ("atheris>=3",) if HAS_ATHERIS else ()
 DEMO = ("pillow>=10.1",)  # for its pictures
 TORCH = ("torch==2.13.0",)
 COMPILERS = ("jax[cpu]==0.10.2", "numba>=0.68")
@@ -405,6 +408,18 @@ def parity(session: nox.Session) -> None:
 
 @nox.session
 def fuzz(session: nox.Session) -> None:
-    """Load altered and invented checkpoints, for long."""
-    install(session, *all_packages(), *TEST)
-    session.run("python", "tests/fuzz/checkpoints.py", *session.posargs)
+    """Load altered and invented checkpoints, for long: at least 500,000 of them.
+
+    By hypothesis, by chance in children with bounded memory, and, where atheris has a wheel, by
+    coverage.
+    """
+    install(session, *all_packages(), *TEST, *ATHERIS)
+    if session.posargs:
+        session.run("python", "tests/fuzz/checkpoints.py", *session.posargs)
+        return
+    examples = {"MORTICE_FUZZ_EXAMPLES": "20000"}
+    tests = "packages/core/tests/serialization/test_fuzz.py"
+    session.run("pytest", "-q", "--timeout", "3600", tests, env=examples)
+    session.run("python", "tests/fuzz/checkpoints.py", "--inputs", "300000")
+    if ATHERIS:
+        session.run("python", "tests/fuzz/atheris_checkpoints.py", "-runs=200000")

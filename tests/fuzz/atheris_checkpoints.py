@@ -1,6 +1,6 @@
-"""Coverage-guided fuzzing of the checkpoint reader with atheris (Linux and macOS).
+"""Coverage-guided fuzzing of the checkpoint reader with atheris (Linux, Python 3.11 to 3.13).
 
-    pip install atheris
+    pip install 'atheris>=3'
     python tests/fuzz/atheris_checkpoints.py [libFuzzer's options, such as -runs=500000] [CORPUS]
 
 Half of the inputs are whole files; the other half is a pickle, put into a container that is right, so

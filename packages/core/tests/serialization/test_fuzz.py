@@ -1,7 +1,11 @@
-"""A small share of the fuzzing, in every test run. ``tests/fuzz/checkpoints.py`` runs the rest."""
+"""A small share of the fuzzing, in every test run; ``python3 dev.py fuzz`` runs the rest.
+
+MORTICE_FUZZ_EXAMPLES says how many examples each test takes.
+"""
 
 from __future__ import annotations
 
+import os
 import random
 
 from hypothesis import HealthCheck, given, settings
@@ -11,7 +15,10 @@ from outcome import outcome
 
 SEEDS = seeds()
 small = settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None
+    max_examples=int(os.environ.get("MORTICE_FUZZ_EXAMPLES", "150")),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    database=None,
 )
 
 
