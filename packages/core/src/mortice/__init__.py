@@ -130,7 +130,7 @@ _LAZY = {
 }
 _LAZY_MODULES = frozenset(
     (
-        "accelerator", "autograd", "backend", "compiler", "config", "decompositions", "distributed", "errors", "fake", "fft", "fx",
+        "accelerator", "autograd", "backend", "compiler", "config", "decompositions", "distributed", "errors", "export", "fake", "fft", "fx",
         "library", "linalg", "multiprocessing", "ops", "overrides", "plugins", "random", "serialization", "special", "utils",
     )
 )  # fmt: skip

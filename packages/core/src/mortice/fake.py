@@ -21,7 +21,7 @@ from mortice._base.errors import (
     GuardOnDataDependent,
     InvalidState,
 )
-from mortice._capture.fake import FakeTensor, FakeTensorMode, is_fake, mode_of
+from mortice._capture.fake import FakeTensor, FakeTensorMode, constant_of, is_fake, mode_of
 from mortice._types.symbolic import (
     Guard,
     ShapeEnv,
@@ -42,7 +42,7 @@ from mortice._types.symbolic import (
 __all__ = [
     "DataDependentOutput", "DynamicOutputShape", "FakeTensor", "FakeTensorError", "FakeTensorMode",
     "Guard", "GuardOnDataDependent", "ShapeEnv", "SymBool", "SymFloat", "SymInt", "check",
-    "compile_guards", "is_fake", "mode_of", "sym_float", "sym_int", "sym_ite", "sym_max", "sym_min",
+    "compile_guards", "constant_of", "is_fake", "mode_of", "sym_float", "sym_int", "sym_ite", "sym_max", "sym_min",
     "sym_not", "sym_sqrt", "sym_sum",
 ]  # fmt: skip
 

@@ -91,6 +91,14 @@ class TraceError(MorticeError, ValueError):
     """A program cannot be traced: it needs a value that is not there while it is traced."""
 
 
+class ExportError(MorticeError, RuntimeError):
+    """A program cannot be exported as asked, or an exported program cannot be read or written."""
+
+
+class InputGuardError(MorticeError, AssertionError):
+    """An exported program is called with inputs unlike those that it was exported for."""
+
+
 # -- declaration and registration --------------------------------------------------------------
 
 

@@ -232,7 +232,10 @@ def is_contiguous(shape: Sequence[int], strides: Sequence[int]) -> bool:
     for size, stride in zip(reversed(shape), reversed(strides)):
         if sure(size == 0):
             return True
-        if not sure(size == 1):
+        # A stride that fits in every call fits a size of 1 as well: no question of the size.
+        if (stride == expected) is True:
+            expected = expected * size
+        elif not sure(size == 1):
             if not sure(stride == expected):
                 return False
             expected = expected * size
@@ -398,7 +401,11 @@ def view_strides(shape: Sequence[int], strides: Sequence[int], size: Sequence[in
     dim = len(size) - 1
     for extent, base in reversed(chunks):
         count = 1
-        while dim >= 0 and (possible(count < extent) or sure(size[dim] == 1)):
+        while dim >= 0 and (
+            (count * size[dim] == extent) is True
+            or possible(count < extent)
+            or sure(size[dim] == 1)
+        ):
             result[dim] = base * count
             count = count * size[dim]
             dim -= 1
@@ -413,6 +420,10 @@ def _merged(shape: Sequence[int], strides: Sequence[int]) -> list[tuple[int, int
     extent, base = 1, 1
     outer: int | None = None
     for size, stride in zip(reversed(shape), reversed(strides)):
+        if outer is not None and (stride == outer) is True:
+            extent = extent * size
+            outer = base * extent
+            continue
         if sure(size == 1):
             continue
         if outer is None:

@@ -72,14 +72,16 @@ def trace(
     tracing_mode: str = "real",
     functional: bool = True,
     keeps_differentiable: bool = False,
+    fake_mode: Any = None,
 ) -> GraphModule:
     """What ``make_fx`` does, with keyword arguments.
 
     ``keeps_differentiable``: composites that have a derivative of their own (``linear``) are nodes.
+    ``fake_mode``: the mode of tensors without data, where it is not that of an argument.
     """
     leaves, spec = pytree.tree_flatten((args, kwargs))
     table = {} if decomposition_table is None else decomposition_table
-    with Faking(tracing_mode, leaves) as faking:
+    with Faking(tracing_mode, leaves, fake_mode) as faking:
         session = _Session(f, table, functional, faking)
         session.mode.keeps_differentiable = keeps_differentiable
         leaves = [faking.leaf(x) for x in leaves]
@@ -150,6 +152,7 @@ class _Session:
         self.values = Values(self._record_view)
         self.mode = _TraceMode(self)
         self.attributes: dict[str, Any] = {}
+        self._constants = 0
         self._inputs: list[tuple[Value, Node]] = []
         self._generators: dict[int, Node] = {}
         #: Memory of inputs -> their names.
@@ -178,8 +181,9 @@ class _Session:
         name = self._known_names.get(id(tensor._a))
         if name is None:
             kind = "param" if attributes.is_parameter(tensor) else "tensor"
-            name = f"_{kind}_constant{len(self.attributes)}"
-        self.attributes[name] = tensor
+            name = f"_{kind}_constant{self._constants}"
+            self._constants += 1
+        self.attributes[name] = self.faking.real(tensor)
         # Before everything recorded so far, so that the node can be used by all of it.
         node = self.graph.get_attr(name)
         node.meta["val"] = self.faking.shown(tensor)

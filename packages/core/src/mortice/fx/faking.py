@@ -17,12 +17,12 @@ class Faking:
     mode.
     """
 
-    def __init__(self, tracing_mode: str, leaves: Iterable[Any] = ()) -> None:
+    def __init__(self, tracing_mode: str, leaves: Iterable[Any] = (), mode: Any = None) -> None:
         # Tensors without data are of a higher floor, which traces by this one.
         self._fake = import_module("mortice.fake")
         self.is_real = tracing_mode == "real"
         self.symbolic = tracing_mode == "symbolic"
-        self.mode: Any = None
+        self.mode: Any = mode
         for leaf in leaves:
             self.mode = self.mode or self._fake.mode_of(leaf)
         if self.mode is None:
@@ -56,6 +56,13 @@ class Faking:
         if self.is_real:
             return self.mode.from_tensor(alias_of(tensor), memoize=False)
         return alias_of(self.mode.from_tensor(tensor))
+
+    def real(self, tensor: Any) -> Any:
+        """The values behind a fake that was made of data while the program was traced; else itself."""
+        if not self._fake.is_fake(tensor):
+            return tensor
+        known = self._fake.constant_of(tensor)
+        return tensor if known is None else known
 
     def stand_in(self, shown: Any) -> Any:
         """A new tensor without data of the same sizes, strides and dtype."""
