@@ -58,7 +58,8 @@ def run_halves(build, joint, saved):
     backward.module.graph.lint()
     results = forward(*primals)
     outputs, kept = results[: len(joint.outputs)], iter(results[len(joint.outputs) :])
-    inputs = [primals[joint.primals.index(s)] if s in joint.primals else next(kept) for s in saved]
+    found = {**dict(zip(joint.outputs, outputs)), **dict(zip(joint.primals, primals))}
+    inputs = [found[s] if s in found else next(kept) for s in saved]
     inputs += [tangents[i] for i in backward.tangents]
     return outputs + backward.module(*inputs), forward, backward.module
 

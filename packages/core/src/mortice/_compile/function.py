@@ -20,6 +20,7 @@ from . import costs
 from .joint import Traced
 from .partition import Backward, backward_half, choose_saved, counterparts, forward_half
 from .stages import Stages
+from .tracked import tracked_call
 
 
 class CompiledNode(Node):
@@ -51,28 +52,30 @@ class Training:
         self.forward = stages.compile("forward", forward)
         self.inputs = [i for i, g in enumerate(joint.grads) if g is not None]
         self._with_tangent = frozenset(traced.tangents)
-        self._aliases = [i for i, node in enumerate(joint.outputs) if _may_alias(node)]
-        self._sources = _sources(traced, self.saved)
-        self._sizes = _size_reader(traced)
+        self.aliases = [i for i, node in enumerate(joint.outputs) if _may_alias(node)]
+        self.sources = _sources(traced, self.saved)
+        self.size_reader = _size_reader(traced)
+        #: What to call: the same as the object itself, faster where that can be.
+        self.entry = tracked_call(self, CompiledNode, _edge, _INFO)
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
         with no_grad():
             results = self.forward(*inputs)
         count = len(self.traced.joint.outputs)
         outputs = list(results[:count])
-        for i in self._aliases:
+        for i in self.aliases:
             outputs[i] = alias_of(outputs[i])
         node = CompiledNode()
         node.info = _INFO
         node.training = self
         node.edges = tuple([_edge(inputs[i]) for i in self.inputs])
-        node.sizes = self._sizes(*inputs) if self._sizes is not None else {}
+        node.sizes = self.size_reader(*inputs) if self.size_reader is not None else {}
         tracked = self._with_tangent
         attach_many(node, [x if i in tracked else None for i, x in enumerate(outputs)])
         node.saved = tuple([
             (save_result if kind == "output" and i in tracked else save)(places[kind][i])
             for places in ({"primal": inputs, "output": outputs, "kept": results},)
-            for kind, i in self._sources
+            for kind, i in self.sources
         ])  # fmt: skip
         returned = self.traced.returned
         if self.traced.recorded:
@@ -170,12 +173,11 @@ def _sources(traced: Traced, saved: Sequence[Any]) -> list[tuple[str, int]]:
     for node in saved:
         if node in place and node not in written:
             found.append(("primal", place[node]))
-            continue
-        if node in output and node not in written:
+        elif node in output and node not in written:
             found.append(("output", output[node]))
         else:
             found.append(("kept", behind))
-        behind += 1
+            behind += 1
     return found
 
 

@@ -94,6 +94,7 @@ def trace_joint(
 
     seeds = [_seed(values[i]) for i in kept]
     module = trace(both, [*(fresh(x) for x in examples), *seeds], table)
+    _skip_detached(module)
     nodes = [node for node in module.graph.nodes if node.op == "placeholder"]
     results: Any = module.graph.output_node().args[0]
     cut = len(values)
@@ -109,6 +110,21 @@ def trace_joint(
         tuple(place for place, _ in recorded),
         tuple(writes),
     )
+
+
+def _skip_detached(module: GraphModule) -> None:
+    """Let operators take what was detached: in a traced graph that is the same value.
+
+    Derivatives detach the results that they keep, and each would be an output of its own.
+    """
+    for node in list(module.graph.nodes):
+        if getattr(node.target, "qualified", "") != "aten::detach":
+            continue
+        for user in list(node.users):
+            if user.op != "output":
+                user.replace_input_with(node, node.args[0])
+        if not node.users:
+            module.graph.erase_node(node)
 
 
 Writes = list[tuple[int, Any]]

@@ -115,7 +115,7 @@ def forward_half(
     writes: Sequence[tuple[int, Any]] = (),
     written_later: Sequence[int] = (),
 ) -> GraphModule:
-    """primals -> (outputs, then the values kept that are no primals).
+    """primals -> (outputs, then the values kept that are neither).
 
     Nodes stay in their order, and operators that write or return nothing stay. ``writes`` are
     (number of a primal, node of the value to copy there); a primal that is kept and written to,
@@ -123,7 +123,8 @@ def forward_half(
     """
     early = forward_nodes(joint)
     written = {joint.primals[i] for i in (*(i for i, _ in writes), *written_later)}
-    kept = [node for node in saved if node.op != "placeholder" or node in written]
+    given = {*joint.outputs, *joint.primals} - written
+    kept = [node for node in saved if node not in given]
     roots = [n for n in (*joint.outputs, *kept, *(n for _, n in writes)) if isinstance(n, Node)]
     roots += [n for n in early if n.op == "call_function" and n.is_impure(impure_random=False)]
     wanted = _ancestors(roots)

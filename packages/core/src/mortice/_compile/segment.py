@@ -97,7 +97,7 @@ def _compiled(gm: GraphModule, examples: Examples, settings: Settings) -> Callab
         if tracked and _records(gm):
             traced = stages.joint()
             if traced.tangents:
-                return Training(traced, stages)
+                return Training(traced, stages).entry
         if table:
             with stages.timed("trace"):
                 gm = taken_apart(gm, examples.values, table)
