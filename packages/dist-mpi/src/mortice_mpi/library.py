@@ -12,6 +12,7 @@ from typing import Any
 from mortice.backend import Unavailable
 
 _FIX = "Install an MPI library, as in pip install mpich; or the system's: apt install libmpich12"
+_SHARED = "/dev/shm/"  # noqa: S108 - MPI puts it there
 _module: Any = None
 _failed = False
 # What a request that was given up may still write to or read from.
@@ -76,10 +77,10 @@ def _shared_memory() -> set[str]:
     """Files of shared memory that this process has mapped; where the system tells."""
     try:
         with open("/proc/self/maps", encoding="utf-8") as file:
-            paths = [line.split(maxsplit=5)[5].strip() for line in file if "/dev/shm/" in line]
+            paths = [line.split(maxsplit=5)[5].strip() for line in file if _SHARED in line]
     except OSError:
         return set()
-    return {path for path in paths if path.startswith("/dev/shm/") and os.path.exists(path)}
+    return {path for path in paths if path.startswith(_SHARED) and os.path.exists(path)}
 
 
 def _unname(module: Any, paths: set[str]) -> None:

@@ -2,7 +2,7 @@
 
 Each fault is a row of FAULTS: what the ranks are doing, and what is then done to one of them.
 ``happen`` lets it happen to a gang and says what every survivor saw, after how long. Tests assert
-on it; ``python -m mortice_testing.distributed.faults FILE BACKEND...`` writes it as a table.
+on it; fault_table.py writes it down.
 """
 
 from __future__ import annotations
@@ -248,7 +248,7 @@ def gang_again(gang: Gang, survivors: list[int]) -> float:
     return time.monotonic() - started
 
 
-# -- the table ----------------------------------------------------------------------------------
+# -- gangs --------------------------------------------------------------------------------------
 
 
 def tcp_gang(backend: str) -> MakeGang:
@@ -300,43 +300,3 @@ def free_port() -> int:
 def gangs_of(backend: str) -> MakeGang:
     """How gangs of a backend are made."""
     return mpi_gang() if backend == "mpi" else tcp_gang(backend)
-
-
-def table(backends: list[str]) -> str:
-    """The faults as a Markdown table: what happened, and after how long."""
-    lines = [
-        "| fault | backend | error | after | what one survivor was told |",
-        "|---|---|---|---|---|",
-    ]
-    for fault in FAULTS:
-        for backend in backends:
-            outcome = happen(fault, gangs_of(backend))
-            kinds = ", ".join(sorted({one.error for one in outcome.seen}))
-            text = outcome.seen[0].text.replace("|", "\\|")
-            lines.append(
-                f"| {fault.name} | {backend} | {kinds} | {outcome.seconds:.2f} s | {text} |"
-            )
-    return "\n".join(lines) + "\n"
-
-
-HEAD = """# What happens when a rank fails
-
-Written by `{command}` from real runs: three processes, of which rank 1 (rank 0 for "store host")
-is killed, stopped, or does something else. The group's time limit is {limit:g} s. Every survivor
-gets an error that names the operation, its number, its own rank and, where it can be known, the
-rank that is missing; the next call fails at once; no process and no shared memory is left.
-"compared" rows run with `MORTICE_DISTRIBUTED_DEBUG=1`.
-
-"""
-
-
-def main() -> None:
-    """Write the table to a file."""
-    path, *backends = sys.argv[1:]
-    command = f"python -m mortice_testing.distributed.faults {path} {' '.join(backends)}"
-    text = HEAD.format(command=command, limit=LIMIT) + table(backends)
-    Path(path).write_text(text, encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()

@@ -25,6 +25,7 @@ BIND_PATIENCE = 5.0
 _CONNECT_AGAIN = 0.05
 # What the server may take beyond a request's own time before it counts as gone.
 _GRACE = 30.0
+_KNOWN_PATIENCE = 1.0
 _USERS = "\0users"
 
 _servers: dict[int, Server] = {}
@@ -119,7 +120,7 @@ class TCPStore(Store):
     def leave_will(self, key: str, value: str | bytes) -> bool:
         # A connection of its own: it ends with the process and with nothing else.
         if self._will is None:
-            self._will = self._connected(Deadline(self._timeout))
+            self._will = self._connected(Deadline(min(self._timeout, _KNOWN_PATIENCE)))
         self._talk(self._will, [b"will", key.encode(), as_bytes(value)], self._timeout)
         return True
 
@@ -173,7 +174,8 @@ class TCPStore(Store):
                 raise DistStoreError(f"{self!r} is closed.")
             if self._idle:
                 return self._idle.pop()
-        return self._connected(Deadline(self._timeout))
+        # It has answered before: it is there, or it has ended.
+        return self._connected(Deadline(min(self._timeout, _KNOWN_PATIENCE)))
 
     def _give_back(self, sock: socket.socket) -> None:
         with self._lock:
