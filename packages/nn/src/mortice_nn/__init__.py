@@ -300,6 +300,10 @@ __all__ = [
 
 def __getattr__(name: str) -> object:
     """Only what is not there comes here: say what is nearest."""
+    if name == "parallel":  # brings mortice.distributed, which most programs do without
+        from importlib import import_module
+
+        return import_module("mortice_nn.parallel")
     from mortice.errors import UnknownName, nearest
 
     raise UnknownName(f"module 'mortice.nn' has no attribute {name!r}.{nearest(name, __all__)}")

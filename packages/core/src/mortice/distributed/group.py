@@ -239,3 +239,9 @@ def resolved(group: Any) -> ProcessGroup:
 def is_outside(group: Any) -> bool:
     """Whether this rank has nothing to do in the group; collectives then return None."""
     return group is GroupMember.NON_GROUP_MEMBER
+
+
+def __getattr__(name: str) -> Any:
+    if name == "WORLD":  # as ``mortice.distributed.group.WORLD``
+        return default_group()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

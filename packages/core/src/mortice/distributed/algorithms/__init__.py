@@ -1,0 +1,1 @@
+"""What is built on groups: joins of uneven inputs, communication hooks."""
