@@ -1,0 +1,335 @@
+"""``torch`` as mortice, for PyTorch's own test files: a finder of modules in front of all others.
+
+Modules that mortice has are shown under PyTorch's names; the few of ``torch.testing._internal`` that
+are pure Python are read from an installed torch, renamed as the test files are; the rest are
+AbsentModules, which can be imported and say what is missing when they are used.
+"""
+
+from __future__ import annotations
+
+import collections.abc
+import contextlib
+import importlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import sys
+import types
+import weakref
+from pathlib import Path
+from typing import Any
+
+import rename
+import testcase
+from absent import Absent, AbsentFeature, AbsentModule, importing
+
+import mortice
+
+#: torch's name of a module -> mortice's.
+SAME = {
+    "torch": "mortice",
+    **{
+        f"torch.{name}": f"mortice.{name}"
+        for name in (
+            "autograd", "autograd.function", "compiler", "distributed", "fft", "fx", "library",
+            "linalg", "nn", "nn.functional", "nn.parameter", "nn.utils", "optim", "ops", "overrides",
+            "random", "special", "testing", "utils", "utils.data", "utils.dlpack", "multiprocessing",
+        )
+    },
+    "torch._ops": "mortice.ops",
+    "torch.utils._python_dispatch": "mortice.utils.dispatch",
+    "torch.utils._pytree": "mortice.utils.pytree",
+}  # fmt: skip
+#: Read from an installed torch.
+BORROWED = (
+    "torch.testing._internal.logging_tensor",
+    "torch.testing._internal.two_tensor",
+    "torch.testing._internal.custom_tensor",
+)
+STAR = (
+    "torch.testing._internal.common_utils", "torch.testing._internal.common_device_type",
+    "torch.testing._internal.common_cuda", "torch.testing._internal.common_dtype",
+    "torch.testing._internal.jit_utils",
+)  # fmt: skip
+
+
+class AbsentAttribute(AbsentFeature, AttributeError):
+    """A module that is there lacks a name."""
+
+
+class Shown(types.ModuleType):
+    """A module of mortice under PyTorch's name, with what is added to it."""
+
+    __path__: list[str] = []
+
+    def __init__(self, name: str, target: Any, added: dict[str, Any]) -> None:
+        super().__init__(name)
+        self.__dict__["_target"] = target
+        self.__dict__.update(added)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") and name.endswith("__"):
+            raise AttributeError(name)
+        target = self.__dict__["_target"]
+        path = f"{self.__name__}.{name}"
+        if any(path in known for known in (sys.modules, SAME, ADDED, STAR, BORROWED)):
+            return importlib.import_module(path)
+        if hasattr(target, name):
+            return getattr(target, name)
+        if importing[0]:
+            return Absent(path)
+        raise AbsentAttribute(path)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self.__dict__[name] = value
+
+    def __delattr__(self, name: str) -> None:
+        if name in self.__dict__:
+            del self.__dict__[name]
+        else:
+            delattr(self.__dict__["_target"], name)
+
+    def __dir__(self) -> list[str]:
+        return dir(self.__dict__["_target"])
+
+
+class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    def __init__(self, installed: Path | None) -> None:
+        self.installed = installed
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        if name.partition(".")[0] not in ("torch", "functorch"):
+            return None
+        return importlib.machinery.ModuleSpec(name, self, is_package=True)
+
+    def create_module(self, spec: Any) -> Any:
+        name = spec.name
+        added = ADDED.get(name, {})
+        if name in STAR:
+            return Shown(name, types.SimpleNamespace(), testcase.everything())
+        if name in BORROWED and self.installed is not None:
+            return types.ModuleType(name)
+        if name in SAME:
+            try:
+                return Shown(name, importlib.import_module(SAME[name]), added)
+            except ImportError:
+                return AbsentModule(name)
+        if added:
+            return Shown(name, types.SimpleNamespace(), added)
+        return AbsentModule(name)
+
+    def exec_module(self, module: Any) -> None:
+        if module.__name__ not in BORROWED or self.installed is None:
+            return
+        path = self.installed.parent.joinpath(*module.__name__.split(".")).with_suffix(".py")
+        was, importing[0] = importing[0], True
+        try:
+            exec(compile(rename.source(path.read_text()), str(path), "exec"), module.__dict__)
+        finally:
+            importing[0] = was
+
+
+def install() -> None:
+    """Put the finder in front; torch must not have been imported."""
+    spec = importlib.util.find_spec("torch")
+    installed = Path(spec.origin).parent if spec is not None and spec.origin else None
+    sys.meta_path.insert(0, Finder(installed))
+    for name in ("torch", "torch.testing", "torch.utils", "torch.library", "torch.overrides"):
+        importlib.import_module(name)
+
+
+# -- what PyTorch has under private names ----------------------------------------------------------
+
+
+class _Keys:
+    """Dispatch keys, which are strings here."""
+
+    def __getattr__(self, name: str) -> str:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return name
+
+
+class FileCheck:
+    """Looks for texts one after the other."""
+
+    def __init__(self) -> None:
+        self.steps: list[tuple[str, str, int]] = []
+
+    def check(self, text: str) -> FileCheck:
+        self.steps.append(("check", text, 1))
+        return self
+
+    check_same = check_next = check_dag = check
+
+    def check_not(self, text: str) -> FileCheck:
+        self.steps.append(("not", text, 1))
+        return self
+
+    def check_count(self, text: str, count: int, exactly: bool = False) -> FileCheck:
+        self.steps.append(("exactly" if exactly else "count", text, count))
+        return self
+
+    def run(self, text: Any) -> None:
+        place, text = 0, str(text)
+        for kind, wanted, count in self.steps:
+            if kind == "not":
+                assert wanted not in text[place:], f"{wanted!r} is in\n{text}"
+                continue
+            if kind == "exactly":
+                found = text.count(wanted)
+                assert found == count, f"{found} times {wanted!r} in\n{text}"
+            for _ in range(count):
+                place = text.find(wanted, place)
+                assert place >= 0, f"{wanted!r} is not in\n{text}"
+                place += len(wanted)
+
+
+class WeakTensorKeyDictionary(collections.abc.MutableMapping):  # pyright: ignore
+    """By identity; entries of tensors that are gone are never found again."""
+
+    def __init__(self) -> None:
+        self.entries: dict[int, tuple[Any, Any]] = {}
+
+    def __getitem__(self, key: Any) -> Any:
+        found = self.entries[id(key)]
+        if found[0]() is not key:
+            raise KeyError(key)
+        return found[1]
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self.entries[id(key)] = (weakref.ref(key), value)
+
+    def __delitem__(self, key: Any) -> None:
+        del self.entries[id(key)]
+
+    def __iter__(self) -> Any:
+        return iter([key for ref, _ in self.entries.values() if (key := ref()) is not None])
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+
+@contextlib.contextmanager
+def _no_dispatch() -> Any:
+    from mortice._dispatch import keys as K
+    from mortice._dispatch.state import Guard
+
+    with Guard(exclude=K.MODE | K.PYTHON):
+        yield
+
+
+def _modes() -> list[Any]:
+    from mortice._dispatch.state import THREAD
+
+    return THREAD.dispatch_modes
+
+
+def _function_modes() -> list[Any]:
+    from mortice._dispatch.state import THREAD
+
+    return THREAD.function_modes
+
+
+def _same_mode(items: Any) -> bool:
+    items = list(items)
+    return all(x == items[0] for x in items)
+
+
+def _below_autograd() -> Any:
+    from mortice._dispatch.state import below_autograd
+
+    return below_autograd()
+
+
+def _set_enabled(function: Any) -> Any:
+    return lambda *args: function(*args)
+
+
+def _abbreviations() -> dict[Any, str]:
+    """``f32`` for float32: the letters of the kind, and the bits."""
+    kinds = {"float": "f", "bfloat": "bf", "int": "i", "uint": "u", "complex": "c", "bool": "b"}
+    found: dict[Any, str] = {}
+    for name, dtype in mortice._types.dtypes.ALL.items():  # pyright: ignore
+        stem = name.rstrip("0123456789")
+        found[dtype] = kinds.get(stem, stem) + name[len(stem) :] + ("8" if name == "bool" else "")
+    return found
+
+
+def _fake(t: Any) -> Any:
+    return mortice.fake.is_fake(t)
+
+
+_fakes: dict[str, Any] = {
+    "FakeTensor": mortice.fake.FakeTensor,
+    "FakeTensorMode": mortice.fake.FakeTensorMode,
+    "DynamicOutputShapeException": mortice.errors.DynamicOutputShape,
+    "DataDependentOutputException": mortice.errors.DataDependentOutput,
+    "UnsupportedOperatorException": mortice.errors.NoKernel,
+    "UnsupportedFakeTensorException": mortice.errors.FakeTensorError,
+    "is_fake": _fake,
+}
+_symbolic: dict[str, Any] = {
+    "ShapeEnv": mortice.fake.ShapeEnv,
+    "GuardOnDataDependentSymNode": mortice.errors.GuardOnDataDependent,
+    "free_symbols": lambda x: getattr(x, "symbols", frozenset()),
+    "statically_known_true": lambda x: x if isinstance(x, bool) else x.decided is True,
+    "is_symbolic": lambda x: getattr(x, "_is_symbolic", False),
+}
+_fx: dict[str, Any] = {}
+if hasattr(mortice.fx, "make_fx"):
+    _fx["make_fx"] = mortice.fx.make_fx
+
+#: Names beside those of mortice's module of the same name.
+ADDED: dict[str, dict[str, Any]] = {
+    "torch": {
+        "SymInt": mortice.fake.SymInt,
+        "SymFloat": mortice.fake.SymFloat,
+        "SymBool": mortice.fake.SymBool,
+        "DispatchKey": _Keys(),
+        "_check": mortice.fake.check,
+        **{n: getattr(mortice.fake, n) for n in ("sym_max", "sym_min", "sym_not", "sym_int")},
+        "_disable_dynamo": lambda function=None, recursive=True: function or (lambda f: f),
+        "__version__": "2.13.0",
+    },
+    "torch.library": {"_scoped_library": mortice.library.scoped_library},
+    "torch.overrides": {
+        "_get_current_function_mode": lambda: (_function_modes() or [None])[-1],
+        "_get_current_function_mode_stack": lambda: list(_function_modes()),
+        "enable_reentrant_dispatch": contextlib.nullcontext,
+    },
+    "torch.utils._python_dispatch": {
+        "_get_current_dispatch_mode": lambda: (_modes() or [None])[-1],
+        "_get_current_dispatch_mode_stack": lambda: list(_modes()),
+    },
+    "torch.utils._mode_utils": {"all_same_mode": _same_mode, "no_dispatch": _no_dispatch},
+    "torch.utils.weak": {
+        "WeakTensorKeyDictionary": WeakTensorKeyDictionary,
+        "WeakIdKeyDictionary": WeakTensorKeyDictionary,
+    },
+    "torch.cuda": {"is_available": lambda: False, "device_count": lambda: 0},
+    "torch.utils._dtype_abbrs": {"dtype_abbrs": _abbreviations()},
+    "torch.testing": {"FileCheck": FileCheck, "make_tensor": testcase.make_tensor},
+    "torch._C": {
+        "DispatchKey": _Keys(),
+        "DisableMorticeFunctionSubclass": mortice.overrides.DisableMorticeFunctionSubclass,
+        "DisableMorticeFunction": mortice.overrides.DisableMorticeFunction,
+        "_disabled_mortice_function_impl": mortice.overrides.disabled_mortice_function,
+        "_AutoDispatchBelowAutograd": _below_autograd,
+        "_storage_id": lambda t: id(t.untyped_storage()),
+    },
+    "torch._subclasses": {**_fakes},
+    "torch._subclasses.fake_tensor": _fakes,
+    "torch.fx.experimental.symbolic_shapes": _symbolic,
+    "torch.fx.experimental.proxy_tensor": _fx,
+    "functorch": _fx,
+    "torch._dynamo.testing": {
+        # Variants of test classes for the compiler's options: without tests.
+        "make_test_cls_with_patches": lambda cls, prefix, *rest, **options: type(
+            prefix + cls.__name__, (testcase.TestCase,), {}
+        ),
+    },
+    "torch._custom_op.impl": {"global_registry": {}, "infer_schema": mortice.library.infer_schema},
+    "torch.testing._internal.optests": {"opcheck": mortice.library.opcheck},
+    "torch.types": {"Number": int | float | bool},
+}
