@@ -407,6 +407,13 @@ def parity(session: nox.Session) -> None:
 
 
 @nox.session
+def upstream(session: nox.Session) -> None:
+    """Run PyTorch's own tests of operators, overrides and fakes: -- --tests FOLDER of a checkout."""
+    install(session, *all_packages(), *TEST, *TORCH, "expecttest")
+    session.run("python", "tests/upstream/run.py", *session.posargs)
+
+
+@nox.session
 def fuzz(session: nox.Session) -> None:
     """Load altered and invented checkpoints, for long: at least 500,000 of them.
 

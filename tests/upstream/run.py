@@ -23,7 +23,12 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-FILES = ("test_custom_ops.py", "test_python_dispatch.py", "test_overrides.py", "test_fake_tensor.py")
+FILES = (
+    "test_custom_ops.py",
+    "test_python_dispatch.py",
+    "test_overrides.py",
+    "test_fake_tensor.py",
+)
 MARK = "<!-- table -->"
 
 
@@ -45,7 +50,14 @@ def run(file: Path, select: str, words: bool, timeout: float) -> list[dict[str, 
     """The results of one file's tests, in a child process."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "results.json"
-        command = [sys.executable, str(HERE / "child.py"), str(file), str(out), select, str(int(words))]
+        command = [
+            sys.executable,
+            str(HERE / "child.py"),
+            str(file),
+            str(out),
+            select,
+            str(int(words)),
+        ]
         done = subprocess.run(command, timeout=timeout, check=False, capture_output=True, text=True)
         rows = [json.loads(line) for line in out.read_text().splitlines()] if out.exists() else []
     if done.returncode:

@@ -45,6 +45,7 @@ BORROWED = (
     "torch.testing._internal.logging_tensor",
     "torch.testing._internal.two_tensor",
     "torch.testing._internal.custom_tensor",
+    "torch.testing._internal.custom_op_db",
 )
 STAR = (
     "torch.testing._internal.common_utils", "torch.testing._internal.common_device_type",
@@ -71,6 +72,8 @@ class Shown(types.ModuleType):
         if name.startswith("__") and name.endswith("__"):
             raise AttributeError(name)
         target = self.__dict__["_target"]
+        if self.__name__ == "torch" and name.startswith("_") and f"torch.{name}" not in ADDED:
+            target = None  # what is private of mortice is not what is private of torch
         path = f"{self.__name__}.{name}"
         if any(path in known for known in (sys.modules, SAME, ADDED, STAR, BORROWED)):
             return importlib.import_module(path)
@@ -134,6 +137,7 @@ def install() -> None:
     spec = importlib.util.find_spec("torch")
     installed = Path(spec.origin).parent if spec is not None and spec.origin else None
     sys.meta_path.insert(0, Finder(installed))
+    _fake_attributes()
     for name in ("torch", "torch.testing", "torch.utils", "torch.library", "torch.overrides"):
         importlib.import_module(name)
 
@@ -256,13 +260,57 @@ def _abbreviations() -> dict[Any, str]:
     return found
 
 
+def _lookup(name: str) -> Any:
+    namespace, _, rest = name.partition("::")
+    packet, _, overload = rest.partition(".")
+    return getattr(getattr(getattr(mortice.ops, namespace), packet), overload or "default")
+
+
 def _fake(t: Any) -> Any:
     return mortice.fake.is_fake(t)
 
 
+class FakeTensorMode(mortice.fake.FakeTensorMode):
+    """PyTorch's parameters. Ours never runs a real kernel on stand-ins."""
+
+    def __init__(
+        self,
+        *,
+        allow_fallback_kernels: bool = False,
+        allow_non_fake_inputs: bool = False,
+        shape_env: Any = None,
+        static_shapes: bool | None = None,
+        export: bool = False,
+    ) -> None:
+        super().__init__(shape_env, allow_non_fake_inputs=allow_non_fake_inputs)
+        self.static = shape_env is None if static_shapes is None else static_shapes
+
+    def from_tensor(self, t: Any, *, static_shapes: Any = None, **options: Any) -> Any:
+        static = self.static if static_shapes is None else static_shapes
+        return super().from_tensor(t, () if static else range(t.ndim))
+
+
+def _same_metadata(a: Any, b: Any, **options: Any) -> None:
+    """What ``torch._prims.utils.compare_tensor_meta`` asserts."""
+    assert a.dtype == b.dtype and a.device == b.device and tuple(a.shape) == tuple(b.shape)
+    if options.get("check_strides", True):
+        pairs = zip(a.shape, a.stride(), b.stride(), strict=True)
+        assert all(n <= 1 or x == y for n, x, y in pairs), (a.stride(), b.stride())
+
+
+def _fake_attributes() -> None:
+    """PyTorch's attributes of fake tensors, which here are functions of mortice.fake."""
+    from mortice._capture.fake import constant_of
+
+    Tensor: Any = mortice.Tensor
+    Tensor.constant = property(constant_of)
+    Tensor.fake_mode = property(mortice.fake.mode_of)
+    Tensor.fake_device = property(lambda self: self.device)
+
+
 _fakes: dict[str, Any] = {
     "FakeTensor": mortice.fake.FakeTensor,
-    "FakeTensorMode": mortice.fake.FakeTensorMode,
+    "FakeTensorMode": FakeTensorMode,
     "DynamicOutputShapeException": mortice.errors.DynamicOutputShape,
     "DataDependentOutputException": mortice.errors.DataDependentOutput,
     "UnsupportedOperatorException": mortice.errors.NoKernel,
@@ -331,5 +379,12 @@ ADDED: dict[str, dict[str, Any]] = {
     },
     "torch._custom_op.impl": {"global_registry": {}, "infer_schema": mortice.library.infer_schema},
     "torch.testing._internal.optests": {"opcheck": mortice.library.opcheck},
+    "torch._prims": {"utils": types.SimpleNamespace(compare_tensor_meta=_same_metadata)},
+    "torch._export.wrappers": {"mark_subclass_constructor_exportable_experimental": lambda f: f},
+    "torch._C._profiler": {
+        "gather_traceback": lambda *args: None,
+        "symbolize_tracebacks": lambda traces: [[] for _ in traces],
+    },
+    "torch._library.utils": {"lookup_op": _lookup},
     "torch.types": {"Number": int | float | bool},
 }

@@ -94,6 +94,7 @@ _LAZY = {
     "is_autocast_enabled": "mortice._autograd.autocast",
     "get_autocast_dtype": "mortice._autograd.autocast",
     "Tag": "mortice._library.tags",
+    "vmap": "mortice._library.vmap",
     "save": "mortice.serialization",
     "load": "mortice.serialization",
     "list_backends": "mortice._plugins.report",

@@ -44,8 +44,20 @@ __all__ = [
     "register_fake",
     "register_kernel",
     "register_mortice_dispatch",
+    "register_vmap",
     "scoped_library",
 ]
+
+
+def register_vmap(op: Any, func: Any = None, /, *, lib: Library | None = None) -> Any:
+    """Give an operator a batching rule, which ``mortice.vmap`` runs.
+
+    ``func(info, in_dims, *args, **kwargs)`` returns (results, where they have the batch);
+    ``info.batch_size`` and ``info.randomness`` are vmap's. A decorator if ``func`` is left away.
+    """
+    from mortice._library.vmap import register_vmap as register
+
+    return register(op, func, lib=lib)
 
 
 def impl_abstract(qualname: Any, func: Any = None, *, lib: Any = None) -> Any:

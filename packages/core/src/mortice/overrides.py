@@ -98,7 +98,7 @@ _IGNORED_FUNCTIONS = frozenset(
         "is_nonzero", "is_same_size", "is_signed", "is_storage", "is_tensor", "list_backends", "load",
         "manual_seed", "nonzero_static", "norm", "numel", "promote_types", "result_type", "save",
         "seed", "set_default_device", "set_default_dtype", "set_num_threads", "set_printoptions",
-        "set_rng_state", "tensor", "tensordot", "to_dlpack", "unique", "unique_consecutive",
+        "set_rng_state", "tensor", "tensordot", "to_dlpack", "unique", "unique_consecutive", "vmap",
     )
 )  # fmt: skip
 #: Methods that are no operators. What they call (``to`` calls ``_to_copy``) is seen.
@@ -124,7 +124,9 @@ def _public_functions(space: Any) -> dict[str, Any]:
     names = getattr(space, "__all__", None) or dir(space)
     found = {name: getattr(space, name) for name in names if not name.startswith("_")}
     return {
-        name: f for name, f in found.items() if callable(f) and not isinstance(f, (type, ModuleType))
+        name: f
+        for name, f in found.items()
+        if callable(f) and not isinstance(f, (type, ModuleType))
     }
 
 

@@ -222,3 +222,48 @@ def test_a_kernel_for_an_unknown_operator_of_core() -> None:
         with pytest.warns(UserWarning, match="no operator aten::siin.*'sin'"):
             library.impl("siin", lambda x: x, "CPU")
         assert "aten::siin" in missing("definition")
+
+
+@pytest.mark.filterwarnings("ignore:vmap. aten")
+def test_vmap_is_a_loop_over_samples() -> None:
+    x = mortice.arange(6.0).reshape(2, 3).requires_grad_()
+    w = mortice.ones(3)
+    assert mortice.vmap(mortice.dot, (0, None))(x, w).tolist() == [3.0, 12.0]
+    assert mortice.vmap(lambda a: a * 2, in_dims=1, out_dims=1)(x).tolist() == (x * 2).tolist()
+    assert mortice.vmap(lambda a: (a.sum(), a), chunk_size=1)(x)[1].tolist() == x.tolist()
+    nested = mortice.vmap(mortice.vmap(lambda a, b: a * b, (0, None)), (None, 0))
+    assert nested(w, mortice.tensor([1.0, 2.0])).shape == (2, 3)
+    closed = mortice.vmap(lambda a: mortice.vmap(lambda b: a * b)(w))
+    assert closed(mortice.tensor([1.0, 2.0])).tolist() == [[1.0] * 3, [2.0] * 3]
+    mortice.vmap(lambda a: a.square().sum())(x).sum().backward()
+    assert x.grad is not None and x.grad.tolist() == (2 * x).tolist()
+
+
+@pytest.mark.filterwarnings("ignore:vmap. aten")
+def test_vmap_says_what_is_wrong() -> None:
+    x = mortice.ones(2, 3)
+    with pytest.raises(ValueError, match="in_dims has 2 entries"):
+        mortice.vmap(lambda a: a, (0, 0))(x)
+    with pytest.raises(ValueError, match=r"batches of \[2, 3\] meet"):
+        mortice.vmap(lambda a, b: a, (0, 1))(x, x)
+    with pytest.raises(ValueError, match="must only return Tensors"):
+        mortice.vmap(lambda a: 3)(x)
+    with pytest.raises(ValueError, match="different numbers"):
+        mortice.vmap(lambda a: a * float(a[0]))(mortice.tensor([[1.0], [2.0]]))
+
+
+def test_a_batching_rule() -> None:
+    @custom_op("lt_vmap::scale", mutates_args=())
+    def scale(x: Tensor, factor: float) -> Tensor:
+        return x * factor
+
+    seen = []
+
+    @scale.register_vmap
+    def _(info, in_dims, x, factor):
+        seen.append((info.batch_size, info.randomness, in_dims))
+        return scale(x, factor), in_dims[0]
+
+    x = mortice.ones(4, 2)
+    assert mortice.vmap(lambda a: scale(a, 3.0), 1)(x).tolist() == [[3.0] * 4] * 2
+    assert seen == [(2, "error", (1, None))]

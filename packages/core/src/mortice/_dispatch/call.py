@@ -162,6 +162,24 @@ def overridden(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     return not thread.subclasses_disabled and _has_override(args, kwargs)
 
 
+def seen_as_itself(method: Any) -> Any:
+    """A method that hands overriding classes itself, not the function that it calls."""
+
+    def checked(self: Any, *args: Any, **kwargs: Any) -> Any:
+        given = (self, *args)
+        if overridden(given, kwargs):
+            from mortice._dispatch.modes import call_overridden, flat
+
+            name = f"Tensor.{method.__name__}"
+            return call_overridden(checked, flat(given, kwargs), given, kwargs, name)
+        return method(self, *args, **kwargs)
+
+    checked.__name__ = checked.__qualname__ = method.__name__.strip("_")
+    checked.__doc__ = method.__doc__
+    checked.__wrapped__ = method  # type: ignore[attr-defined]
+    return checked
+
+
 def _has_override(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     for value in (*args, *kwargs.values()):
         found = getattr(value, "_k", None)
@@ -277,7 +295,12 @@ def call_operator(
 
         other = import_module("mortice._tensor.construct").from_numpy(other)
         positional = (*positional[:-1], other)
-    return slow(packet, positional, defaults, keywords, kwargs)
+    try:
+        return slow(packet, positional, defaults, keywords, kwargs)
+    except TypeError as error:
+        if type(error).__name__ == "NoImplementation":  # the other operand may know better
+            return NotImplemented
+        raise
 
 
 _COMPARISONS = frozenset(("eq", "ne", "lt", "le", "gt", "ge"))

@@ -56,6 +56,24 @@ def flat(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
     return values
 
 
+class NoImplementation(TypeError):
+    """All handlers returned NotImplemented; Python operators then try the other operand's."""
+
+
+def _handler(value: Any) -> Any:
+    """``__mortice_function__`` of an argument's class; one that is a plain method is warned of."""
+    found = value.__mortice_function__
+    if getattr(found, "__self__", None) is value and not isinstance(value, type):
+        import warnings
+
+        warnings.warn(
+            f"{type(value).__name__}.__mortice_function__ is a plain method; make it a classmethod.",
+            DeprecationWarning,
+            stacklevel=4,
+        )
+    return found
+
+
 def through_function_overrides(packet: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Offer a call to the function modes, then to the overriding arguments."""
     return call_overridden(packet.public, flat(args, kwargs), args, kwargs, str(packet))
@@ -68,7 +86,8 @@ def call_overridden(
     overloaded = _overloaded(relevant)
     types = tuple(type(x) for x in overloaded)
     modes = THREAD.function_modes
-    if modes and not THREAD.functions_disabled:
+    asked = bool(modes) and not THREAD.functions_disabled
+    if asked:
         mode = modes.pop()
         refresh()
         try:
@@ -79,14 +98,14 @@ def call_overridden(
         if result is not NotImplemented:
             return result
     for value in overloaded:
-        result = type(value).__mortice_function__(public, types, tuple(args), dict(kwargs))
+        result = _handler(value)(public, types, tuple(args), dict(kwargs))
         if result is not NotImplemented:
             return result
-    if not overloaded:
+    if not overloaded and not asked:
         with no_function_modes():
             return public(*args, **kwargs)
     shown = ", ".join(t.__name__ for t in types)
-    raise TypeError(
+    raise NoImplementation(
         f"no implementation found for '{name}' on types that implement __mortice_function__: "
         f"[{shown}]. All returned NotImplemented; handle the function in one of them."
     )
@@ -129,6 +148,7 @@ class FunctionMode:
     """
 
     def __enter__(self) -> Any:
+        _refuse_classmethod(self, "__mortice_function__")
         THREAD.function_modes.append(self)
         refresh()
         return self
@@ -141,6 +161,14 @@ class FunctionMode:
     ) -> Any:
         raise NotImplementedError(
             f"{type(self).__name__} must define __mortice_function__(self, func, types, args, kwargs)"
+        )
+
+
+def _refuse_classmethod(mode: Any, name: str) -> None:
+    if isinstance(type(mode).__dict__.get(name), classmethod):
+        raise InvalidState(
+            f"classmethod is not supported: define {name}(self, func, types, args, kwargs) on "
+            f"{type(mode).__name__} as a plain method."
         )
 
 
@@ -196,12 +224,7 @@ class DispatchMode:
     keeps_differentiable = False
 
     def __enter__(self) -> Any:
-        found = type(self).__dict__.get("__mortice_dispatch__")
-        if isinstance(found, classmethod):
-            raise InvalidState(
-                "classmethod is not supported: define __mortice_dispatch__(self, func, types, args, "
-                "kwargs) on the mode as a plain method."
-            )
+        _refuse_classmethod(self, "__mortice_dispatch__")
         THREAD.dispatch_modes.append(self)
         refresh()
         return self
@@ -230,8 +253,10 @@ def overload_of(op: Operator) -> Any:
 def _wrapper_types(values: Sequence[Any]) -> tuple[type, ...]:
     found: list[type] = []
     for value in flat(values, {}):
-        if getattr(value, "_k", 0) & K.PYTHON and type(value) not in found:
-            found.append(type(value))
+        cls = type(value)
+        if getattr(value, "_k", 0) & K.PYTHON and cls not in found:
+            place = next((i for i, x in enumerate(found) if issubclass(cls, x)), len(found))
+            found.insert(place, cls)  # subclasses are asked before their bases
     return tuple(found)
 
 
@@ -271,10 +296,25 @@ def _through_mode(op: Operator) -> Kernel:
             THREAD.dispatch_modes.append(mode)
             refresh()
         if result is NotImplemented:
-            raise _not_handled(op, [type(mode)])
+            result = _ask_subclasses(op, func[0], types, args, kwargs)
+        if result is NotImplemented:
+            raise _not_handled(op, [type(mode), *types])
         return check_result(op, result)
 
     return mark_composite(through_mode)
+
+
+def _ask_subclasses(op: Operator, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+    """The first result of the classes' handlers that is not NotImplemented."""
+    for cls in types:
+        rule = op.dispatch_rules.get(cls)
+        if rule is not None:
+            result = rule(cls, func, types, args, kwargs)
+        else:
+            result = cls.__mortice_dispatch__(func, types, args, kwargs)
+        if result is not NotImplemented:
+            return result
+    return NotImplemented
 
 
 def kernel_for_subclasses(op: Operator) -> Kernel | None:
@@ -289,15 +329,10 @@ def kernel_for_subclasses(op: Operator) -> Kernel | None:
             func.append(overload_of(op))
         args, kwargs = as_call(op, values)
         types = _wrapper_types(values)
-        for cls in types:
-            rule = op.dispatch_rules.get(cls)
-            if rule is not None:
-                result = rule(cls, func[0], types, args, kwargs)
-            else:
-                result = cls.__mortice_dispatch__(func[0], types, args, kwargs)  # pyright: ignore[reportAttributeAccessIssue]
-            if result is not NotImplemented:
-                return check_result(op, result)
-        raise _not_handled(op, types)
+        result = _ask_subclasses(op, func[0], types, args, kwargs)
+        if result is NotImplemented:
+            raise _not_handled(op, types)
+        return check_result(op, result)
 
     return mark_composite(through_subclass)
 

@@ -285,9 +285,11 @@ def _by_record(op: Operator, keys: int) -> Kernel:
 
 
 def _by_autocast(op: Operator, keys: int) -> Kernel | None:
-    found = op.registered("Autocast")
-    if found is not None:
-        return found
+    names = [f"Autocast{K.device_key_name(device)}" for device in K.devices_in(keys)]
+    for name in (*names, "Autocast"):
+        found = op.registered(name)
+        if found is not None:
+            return None if _is_fallthrough(found) else found
     return import_module("mortice._autograd.autocast").kernel(op, keys)
 
 

@@ -222,6 +222,12 @@ class CustomOpDef:
         gradient.register_autograd(self, backward, setup_context=setup_context, lib=self._library)
         self._backward = backward
 
+    def register_vmap(self, func: Callable[..., Any] | None = None, /) -> Any:
+        """Say what the operator does to a batch, as ``mortice.library.register_vmap``."""
+        from mortice._library.vmap import register_vmap
+
+        return register_vmap(self, func, lib=self._library)
+
     def register_autocast(self, device_type: str, cast_inputs: Any) -> Any:
         """Within autocast on ``device_type``, cast floating inputs to ``cast_inputs``."""
         register_autocast(self, device_type, cast_inputs, lib=self._library)

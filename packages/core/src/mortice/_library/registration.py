@@ -469,10 +469,17 @@ def split_qualname(qualname: Any) -> tuple[str, str]:
     return ns, name
 
 
-def define(qualname: Any, schema: Any, *, lib: Library | None = None, tags: Any = ()) -> Any:
+def define(
+    qualname: Any,
+    schema: Any,
+    alias_analysis: str = "",
+    *,
+    lib: Library | None = None,
+    tags: Any = (),
+) -> Any:
     """``define("ns::name", "(Tensor x) -> Tensor")``: kept for ever unless ``lib`` is given."""
     if isinstance(qualname, Library):
-        return _define_decorator(qualname, schema)
+        return _define_decorator(qualname, schema, alias_analysis)
     if not isinstance(qualname, str):
         raise InvalidValue(
             f"define(qualname, schema): expected qualname to be instance of str, got "
@@ -489,9 +496,9 @@ def define(qualname: Any, schema: Any, *, lib: Library | None = None, tags: Any 
     return None
 
 
-def _define_decorator(library: Library, schema: str) -> Any:
+def _define_decorator(library: Library, schema: str, alias_analysis: str) -> Any:
     def wrap(fn: Any) -> Any:
-        name = library.define(schema)
+        name = library.define(schema, alias_analysis)
         library.impl(name, fn)
         return fn
 

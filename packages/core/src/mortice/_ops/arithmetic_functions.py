@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mortice._base.errors import DTypeError, InvalidValue, ShapeError, nearest
-from mortice._dispatch.call import Packet, call, is_operand
+from mortice._dispatch.call import Packet, call, is_operand, seen_as_itself
 from mortice._dispatch.operator import get
 from mortice._types import dtypes
 from mortice._types.promotion import NUMBERS
@@ -205,11 +205,13 @@ def _two(gaps: Any, d: int, start: int) -> Any:
     return gaps.narrow(d, start, 1) if hasattr(gaps, "_k") else gaps
 
 
+@seen_as_itself
 def _where(self: Any, condition: Any, other: Any) -> Any:
     """``self`` where ``condition`` is true, else ``other``."""
     return _FUNCTIONS["where"](condition, self, other)
 
 
+@seen_as_itself
 def _polygamma(self: Any, n: int) -> Any:
     """The n-th derivative of the digamma function."""
     return _FUNCTIONS["polygamma"](n, self)

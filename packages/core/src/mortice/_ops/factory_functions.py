@@ -99,8 +99,8 @@ def _sized(name: str) -> Callable[..., Any]:
     return _named(factory, name, packet)
 
 
-def _plain(name: str) -> Callable[..., Any]:
-    packet = Packet(name)
+def _plain(name: str, packet: Packet | None = None) -> Callable[..., Any]:
+    packet = packet or Packet(name)
 
     def factory(*args: Any, requires_grad: bool = False, out: Any = None, **options: Any) -> Any:
         if out is not None:
@@ -156,7 +156,8 @@ def new(self: Any, *args: Any, device: Any = None) -> Any:
     return get("empty.memory_format")(size or (0,), self._t, None, device, None, None)
 
 
-_arange = _plain("arange")
+_arange_packet = Packet("arange")
+_arange = _plain("arange", _arange_packet)
 _arange_kernels = table("arange.start_step")
 
 
@@ -170,6 +171,9 @@ def arange(*args: Any, **options: Any) -> Any:
             if 1 < len(args) < 4:
                 return kernel(*args, *(1,) * (3 - len(args)), None, None, None, None)
     return _arange(*args, **options)
+
+
+_arange_packet.public = arange
 
 
 _normal = Packet("normal")

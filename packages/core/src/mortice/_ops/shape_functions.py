@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mortice._base.errors import ArgumentError
-from mortice._dispatch.call import Packet, call
+from mortice._dispatch.call import Packet, call, seen_as_itself
 from mortice._dispatch.operator import get
 
 
@@ -110,6 +110,7 @@ def nonzero(input: Any, *, out: Any = None, as_tuple: bool = False) -> Any:
     return call(_nonzero, (input,), {} if out is None else {"out": out})
 
 
+@seen_as_itself
 def nonzero_method(self: Any, *, as_tuple: bool = False) -> Any:
     """As ``mortice.nonzero``."""
     return nonzero(self, as_tuple=as_tuple)

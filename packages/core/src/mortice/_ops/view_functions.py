@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from mortice._dispatch.call import Packet, call
+from mortice._dispatch.call import Packet, call, seen_as_itself
 from mortice._dispatch.operator import get
 from mortice._types import layout
 
@@ -49,6 +49,7 @@ def split(tensor: Any, split_size_or_sections: Any, dim: int = 0) -> Any:
     return call(_split, (tensor, split_size_or_sections, dim), {})
 
 
+@seen_as_itself
 def split_method(self: Any, split_size: Any, dim: int = 0) -> Any:
     """As ``mortice.split``."""
     return split(self, split_size, dim)

@@ -285,7 +285,7 @@ def legacy(cls: Any, *args: Any, **kwargs: Any) -> Tensor:
         r = args[0] if cls is Tensor else make.alias_of(args[0])
     elif len(args) == 1 and not isinstance(args[0], int):
         r = (
-            wrap_data(args[0], dtype, copy=True)
+            make.lifted(wrap_data(args[0], dtype, copy=True))
             if not hasattr(args[0], "numel")
             else make.empty(tuple(args[0]), dtype)
         )
@@ -307,6 +307,12 @@ def as_subclass(t: Tensor, cls: type) -> Any:
     return r
 
 
+def overrides_dispatch(cls: type) -> bool:
+    """Whether a subclass of Tensor has a ``__mortice_dispatch__`` of its own."""
+    found = getattr(cls, "__mortice_dispatch__", None)
+    return getattr(found, "__func__", found) is not Tensor.__dict__["__mortice_dispatch__"].__func__
+
+
 _CLASS_KEYS: dict[type, int] = {}
 
 
@@ -317,7 +323,7 @@ def class_keys(cls: type) -> int:
         from mortice._dispatch.modes import overrides_functions
 
         found = K.OVERRIDE if overrides_functions(cls) else 0
-        if hasattr(cls, "__mortice_dispatch__"):
+        if overrides_dispatch(cls):
             found |= K.PYTHON
         _CLASS_KEYS[cls] = found
     return found

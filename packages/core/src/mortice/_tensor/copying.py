@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from mortice._base.errors import AutogradError
+from mortice._dispatch import keys as K
 from mortice._dispatch.state import GLOBAL
 from mortice._tensor import make
 from mortice._tensor.storage import Storage, host_storage
@@ -140,6 +141,9 @@ def deepcopy(self: Tensor, memo: dict[int, Any]) -> Any:
         return found
     if GLOBAL.watch:
         GLOBAL.settle(self, "deepcopy")
+    if self._k & K.PYTHON and getattr(self._a, "buffer", self) is None:
+        made = memo[id(self)] = self.clone()  # a wrapper: its class knows what it holds
+        return made
     if not self.is_leaf:
         raise AutogradError(
             "Only Tensors created explicitly by the user (graph leaves) support the deepcopy "

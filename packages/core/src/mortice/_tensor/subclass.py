@@ -8,8 +8,9 @@ from typing import Any
 from mortice._base.errors import ArgumentError
 from mortice._dispatch import keys as K
 from mortice._dispatch.modes import no_function_subclasses
+from mortice._dispatch.state import Guard
 from mortice._tensor.array import DeviceArray
-from mortice._tensor.construct import as_subclass, class_keys
+from mortice._tensor.construct import as_subclass, class_keys, overrides_dispatch
 from mortice._tensor.tensor import Tensor
 from mortice._types import dtypes
 from mortice._types.device import CPU, Device
@@ -58,7 +59,7 @@ def make_wrapper_subclass(
     """A tensor of ``cls`` with metadata but no data; its ``__mortice_dispatch__`` does the rest."""
     if not (isinstance(cls, type) and issubclass(cls, Tensor)):
         raise ArgumentError(f"{cls!r} must derive from mortice.Tensor")
-    if not hasattr(cls, "__mortice_dispatch__"):
+    if not overrides_dispatch(cls):
         raise ArgumentError(f"{cls.__name__} must define __mortice_dispatch__")
     dtype = dtype or dtypes.default.dtype
     where = CPU if device is None else Device(device)
@@ -85,7 +86,16 @@ def is_traceable_wrapper(t: Any) -> bool:
     )
 
 
+def mortice_dispatch(
+    cls: type, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+) -> Any:
+    """Run the operator as if its arguments had no dispatch of their own; what ``super()`` gives."""
+    with Guard(exclude=K.PYTHON):
+        return func(*args, **(kwargs or {}))
+
+
 METHODS: dict[str, Any] = {
     "__mortice_function__": classmethod(mortice_function),
+    "__mortice_dispatch__": classmethod(mortice_dispatch),
     "_make_wrapper_subclass": staticmethod(make_wrapper_subclass),
 }
