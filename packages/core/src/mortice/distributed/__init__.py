@@ -59,6 +59,7 @@ from .control import (
     new_subgroups,
     new_subgroups_by_enumeration,
 )
+from .device_mesh import DeviceMesh, init_device_mesh
 from .group import GroupMember, ProcessGroup
 from .host import HostCommunicator
 from .objects import (
@@ -109,6 +110,7 @@ __all__ = [
     "Backend",
     "Call",
     "Communicator",
+    "DeviceMesh",
     "DistBackendError",
     "DistError",
     "DistNetworkError",
@@ -150,6 +152,7 @@ __all__ = [
     "get_process_group_ranks",
     "get_rank",
     "get_world_size",
+    "init_device_mesh",
     "init_process_group",
     "irecv",
     "is_available",

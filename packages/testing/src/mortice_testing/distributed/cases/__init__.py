@@ -11,7 +11,7 @@ from typing import Any
 
 Case = Callable[[int, int], Any]
 
-_MODULES = ("movements", "reductions", "messages", "groups", "objects", "asynchronous")
+_MODULES = ("movements", "reductions", "messages", "groups", "objects", "asynchronous", "meshes")
 
 
 def needs(*capabilities: str) -> Callable[[Case], Case]:
