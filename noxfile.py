@@ -383,7 +383,7 @@ def try_alone(session: nox.Session, name: str, wheels: dict[str, Path], scratch:
 @nox.session
 def bench(session: nox.Session) -> None:
     """Measure eager operators and compiled code beside other frameworks, and start-up."""
-    beside = COMPILERS if "inductor" in session.posargs else ()
+    beside = COMPILERS if {"inductor", "compile_overhead"} & {*session.posargs} else ()
     install(session, *all_packages(), *TORCH, *beside, "safetensors>=0.8", compile_bytecode=True)
     for name in session.posargs or ["eager", "startup"]:
         session.run("python", f"benchmarks/{name}.py")

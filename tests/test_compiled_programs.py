@@ -39,7 +39,16 @@ def seen(module: nn.Module, log: list[Any], *results: Any) -> dict[str, Any]:
     return {"results": list(results), "grads": grads, "state": state, "log": log}
 
 
-def differences(a: dict[str, Any], b: dict[str, Any]) -> list[str]:
+def close(a: Any, b: Any) -> bool:
+    """Whether two results are equal but for rounding."""
+    if hasattr(a, "_k"):
+        return a.shape == b.shape and bool((a.double() - b.double()).abs().max() < 2e-3)
+    if isinstance(a, (list, tuple)):
+        return len(a) == len(b) and all(map(close, a, b))
+    return abs(a - b) < 2e-3 if isinstance(a, float) else a == b
+
+
+def differences(a: dict[str, Any], b: dict[str, Any], equal: Any = same) -> list[str]:
     found: list[str] = []
     for part, mine in a.items():
         theirs = b[part]
@@ -48,9 +57,9 @@ def differences(a: dict[str, Any], b: dict[str, Any]) -> list[str]:
             found += [
                 f"{part}.{name}"
                 for name in names
-                if name not in mine or name not in theirs or not same(mine[name], theirs[name])
+                if name not in mine or name not in theirs or not equal(mine[name], theirs[name])
             ]
-        elif not same(mine, theirs):
+        elif not equal(mine, theirs):
             found.append(part)
     return found
 
@@ -226,3 +235,24 @@ def test_compiled_is_eager_to_the_last_bit(program: Any, backend: str) -> None:
     assert differences(got, wanted) == []
     compiled = getattr(made[0], "compiled", made[0])
     assert compiled.segments
+
+
+def one_step_of_digits(wrap: Wrap) -> dict[str, Any]:
+    """Gradients of the network: Adam would blow up the roundings of those that are 0 but for them,
+    as those of biases before batch norm are."""
+    program = demo()
+    model = program.Net()
+    data, _ = program.load_digits()
+    images, targets = data.tensors
+    scores = wrap(model)(images[:32])
+    F.cross_entropy(scores, targets[:32]).backward()
+    return seen(model, [], scores.detach())
+
+
+@pytest.mark.parametrize("program", [one_step_of_digits, transformer, lstm, clipped, inference])
+def test_operators_taken_apart_change_roundings_only(program: Any) -> None:
+    mortice.manual_seed(0)
+    wanted = program(lambda model: model)
+    mortice.manual_seed(0)
+    got = program(lambda model: mortice.compile(model, backend="aot_eager_decomp_partition"))
+    assert differences(got, wanted, close) == []

@@ -5,68 +5,21 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
+from packages.core.tests.compile.graphs import (
+    BACKENDS,
+    capture,
+    compiled,
+    copies,
+    gradients,
+    leaves,
+    same,
+    settings,
+)
 
 import mortice
-from mortice._capture.fake import FakeTensorMode
 from mortice._compile.declaration import declare
-from mortice._compile.front import _settings
 from mortice._compile.segment import compile_segment
-from mortice._compile.settings import Settings
-from mortice._types.symbolic import ShapeEnv
 from mortice.errors import AutogradError
-from mortice.fx import GraphModule, make_fx
-
-BACKENDS = ["eager", "aot_eager"]
-
-
-def settings(backend="aot_eager", **options) -> Settings:
-    return _settings(False, None, backend, None, options, None)
-
-
-def capture(f, inputs, dynamic=(), grad=None) -> tuple[GraphModule, list]:
-    """(graph, example inputs) as the recorder gives them; ``dynamic``: (input, dim) pairs."""
-    mode = FakeTensorMode(ShapeEnv())
-    fakes = [
-        mode.from_tensor(x, tuple(d for j, d in dynamic if j == i)) for i, x in enumerate(inputs)
-    ]
-    with mortice.no_grad():
-        gm = make_fx(f)(*[x.detach() for x in fakes])
-    for node in gm.graph.nodes:
-        if node.op == "call_function" and grad is not None:
-            node.meta["grad"] = grad(node)
-    return gm, fakes
-
-
-def compiled(f, inputs, backend="aot_eager", **kwargs):
-    gm, fakes = capture(f, inputs, **kwargs)
-    run = compile_segment(gm, fakes, settings(backend))
-    return SimpleNamespace(run=run, stages=gm.meta["stages"][0], gm=gm)
-
-
-def leaves(*shapes, grad=True, seed=0):
-    g = mortice.Generator().manual_seed(seed)
-    return [mortice.randn(*s, generator=g).requires_grad_(grad) for s in shapes]
-
-
-def copies(inputs):
-    return [x.detach().clone().requires_grad_(x.requires_grad) for x in inputs]
-
-
-def gradients(f, inputs, weights=None):
-    outs = [y for y in f(*inputs) if y.requires_grad]
-    total = sum((y * (i + 1)).sum() for i, y in enumerate(outs))
-    total.backward()
-    return [x.grad for x in inputs]
-
-
-def same(a, b) -> bool:
-    if a is None or b is None:
-        return a is b
-    return (
-        a.dtype == b.dtype
-        and a.shape == b.shape
-        and a.detach().numpy().tobytes() == b.detach().numpy().tobytes()
-    )
 
 
 def mlp(x, w, b, v):
@@ -547,112 +500,3 @@ def test_threads_compile_the_backward_once() -> None:
     assert len(calls) == 2
     assert len(found) == 4
     assert all(same(found[0], g) for g in found)
-
-
-# -- numbers and generators ---------------------------------------------------------------------------
-
-
-def scaled(exponent=None):
-    """A captured graph ``(x * s + s) [** e]`` whose numbers are inputs."""
-    aten = mortice.ops.aten
-    (x,) = leaves((3,))
-    gm, fakes = capture(lambda x: (x,), [x])
-    output = gm.graph.output_node()
-    (node,) = [n for n in gm.graph.nodes if n.op == "placeholder"]
-    with gm.graph.inserting_after(node):
-        s = gm.graph.placeholder("number0")
-        e = gm.graph.placeholder("number1")
-    with gm.graph.inserting_before(output):
-        y = gm.graph.call_function(aten.mul.Tensor, (node, s))
-        y = gm.graph.call_function(aten.add.Tensor, (y, s))
-        if exponent:
-            y = gm.graph.call_function(aten.pow.Tensor_Scalar, (y, e))
-    output.args = ((y,),)
-    return gm, fakes, x
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_numbers_are_inputs_of_the_compiled_code(backend) -> None:
-    gm, fakes, x = scaled()
-    run = compile_segment(gm, [*fakes, 2.0, 1], settings(backend))
-    for s in (2.0, 3.5, -1.0):
-        x.grad = None
-        (y,) = run(x, s, 1)
-        assert same(y.detach(), x.detach() * s + s)
-        y.sum().backward()
-        assert same(x.grad, mortice.full((3,), s))
-    assert len(gm.meta["stages"]) == 1
-
-
-def test_where_a_derivative_asks_for_a_number_each_answer_has_its_graph() -> None:
-    """The derivative of ``x ** 0`` is zero, whatever x is."""
-    gm, fakes, x = scaled(exponent=True)
-    run = compile_segment(gm, [*fakes, 2.0, 3.0], settings())
-    for e in (3.0, 2.0, 0.0, 5.0, 0.0):
-        mine, theirs = copies([x]), copies([x])
-        got, wanted = run(*mine, 2.0, e)[0], (theirs[0] * 2.0 + 2.0) ** e
-        assert same(got, wanted)
-        got.sum().backward()
-        wanted.sum().backward()
-        assert same(mine[0].grad, theirs[0].grad)
-    assert len(gm.meta["stages"]) == 3  # 2, 0, and all others
-
-
-def test_sizes_that_are_asked_for_are_checked() -> None:
-    seen = []
-
-    def backend(gm, example_inputs):
-        seen.append(int(example_inputs[0].shape[0]))
-        return gm
-
-    (x,) = leaves((6, 3), grad=False)
-    gm, fakes = capture(lambda x: (x.sin(),), [x], dynamic=[(0, 0)])
-    run = compile_segment(gm, fakes, settings(backend))
-    for n in (6, 4, 6, 4):
-        (x,) = leaves((n, 3), grad=False)
-        assert same(run(x)[0], x.sin())
-    assert seen == [6, 4]
-
-
-def test_after_too_many_answers_the_graph_runs_as_it_is() -> None:
-    calls = []
-
-    def backend(gm, example_inputs):
-        calls.append(int(example_inputs[0].shape[0]))
-        return gm
-
-    (x,) = leaves((2, 3))
-    gm, fakes = capture(lambda x: (x.sin(),), [x], dynamic=[(0, 0)])
-    run = compile_segment(gm, fakes, settings(backend))
-    for n in range(2, 20):
-        (x,) = leaves((n, 3))
-        run(x)[0].sum().backward()
-        assert same(x.grad, x.detach().cos())
-    assert len([n for n in calls if n == 2]) <= 2
-    assert len(gm.meta["stages"]) == 8
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_generators_are_inputs(backend) -> None:
-    aten = mortice.ops.aten
-    (x,) = leaves((40,))
-    gm, fakes = capture(lambda x: (x,), [x])
-    output = gm.graph.output_node()
-    (node,) = [n for n in gm.graph.nodes if n.op == "placeholder"]
-    with gm.graph.inserting_after(node):
-        g = gm.graph.placeholder("generator0")
-    with gm.graph.inserting_before(output):
-        noise = gm.graph.call_function(aten.bernoulli.default, (node.graph.call_function(
-            aten.full.default, ((40,), 0.5)),), {"generator": g})  # fmt: skip
-        y = gm.graph.call_function(aten.mul.Tensor, (node, noise))
-    output.args = ((y,),)
-    run = compile_segment(gm, [*fakes, mortice.Generator().manual_seed(1)], settings(backend))
-    for seed in (5, 6, 5):
-        x.grad = None
-        (y,) = run(x, mortice.Generator().manual_seed(seed))
-        wanted = mortice.bernoulli(
-            mortice.full((40,), 0.5), generator=mortice.Generator().manual_seed(seed)
-        )
-        assert same(y.detach(), x.detach() * wanted)
-        y.sum().backward()
-        assert same(x.grad, wanted)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from mortice._tensor.make import alias_of
 from mortice.fx import GraphModule, Interpreter, dispatch_trace
 
 
@@ -15,4 +16,5 @@ def trace(fn: Callable[..., Any], inputs: Sequence[Any], table: Any = None) -> G
 
 def taken_apart(gm: GraphModule, inputs: Sequence[Any], table: Any) -> GraphModule:
     """A captured graph with the operators of ``table`` taken apart; no gradients are involved."""
-    return trace(Interpreter(gm).run, inputs, table)
+    plain = [alias_of(x) if hasattr(x, "_k") else x for x in inputs]
+    return trace(Interpreter(gm).run, plain, table)
