@@ -91,13 +91,13 @@ class Hazards:
             for _, other, _, _ in operands:
                 if other is not t and not _is_pending(other) and _memory(other) is memory:
                     return RUN_NOW
+            if call.grad and _through_detach(t):
+                return RUN_NOW  # the alias gets a history, what it aliases keeps its own
             if cell is None:
                 continue
             if cell in self.shared or not known:
                 return FLUSH
             if not call.grad and cell in self.tracked:
-                return FLUSH
-            if call.grad and cell in self.tracked and _through_detach(t):
                 return FLUSH
         return FINE
 
