@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
+from mortice._capture.dynamic import mark_dynamic, mark_static
 from mortice._compile.control import allow_in_graph, disable, reset
 from mortice._compile.declaration import DEFAULT_MODE, Declaration, Option, declare, mode_options
 from mortice._compile.explain import Report, explain
@@ -35,6 +36,8 @@ __all__ = [
     "list_mode_options",
     "list_options",
     "lookup_backend",
+    "mark_dynamic",
+    "mark_static",
     "options_of",
     "register_backend",
     "register_debug_backend",

@@ -113,6 +113,18 @@ def grad_with_views():
 
 
 @case(ALWAYS)
+def grad_inplace_on_argument():
+    def step():
+        return (leaf() * 1,), {}
+
+    def f(x):
+        x.mul_(3.0)
+        return x * x
+
+    return f, both((None, step))
+
+
+@case(ALWAYS)
 def backward_inside():
     w = leaf()
 

@@ -97,6 +97,55 @@ def leaves_grad_mode_changed():
 
 
 @case(ALWAYS)
+def seed_inside():
+    def f(x):
+        mortice.manual_seed(3)
+        return x + mortice.rand(3)
+
+    return f, both((None, A))
+
+
+@case(REPLAY, 3)
+def random_numbers():
+    def f(x):
+        return x + mortice.rand(3) * mortice.randn(3), mortice.rand_like(x)
+
+    return f, [
+        (None, A),
+        (None, A),
+        (lambda: mortice.manual_seed(5), A),
+        (lambda: mortice.rand(2), A),
+    ]
+
+
+@case(REPLAY, 3)
+def random_numbers_and_values():
+    def f(x):
+        y = x + mortice.rand(3)
+        if x.sum() > 3:
+            return y + mortice.rand(3)
+        z = mortice.bernoulli(mortice.full((3,), 0.5))
+        return y - z, mortice.randint(0, 9, (2,))
+
+    small = lambda: ((t(0.0, 0.0, 1.0),), {})
+    return f, both((None, A), (None, small)) + [(None, A)]
+
+
+@case(REPLAY, 2)
+def dropout():
+    from mortice import nn
+
+    net = nn.Sequential(nn.Linear(3, 8), nn.Dropout(0.5), nn.Linear(8, 2), nn.Dropout(0.2))
+    return net, [(None, A)] * 3, list(net.parameters())
+
+
+@case(ALWAYS)
+def generator_given():
+    g = mortice.Generator()
+    return lambda x: x + mortice.rand(3, generator=g), both((lambda: g.manual_seed(1), A))
+
+
+@case(ALWAYS)
 def metadata_of_argument_changed():
     def f(x):
         x.unsqueeze_(0)

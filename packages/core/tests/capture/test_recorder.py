@@ -458,3 +458,40 @@ def test_generators_made_inside_run_on_outside(compile: Any) -> None:
     first, rest = compile(f)(mortice.ones(1))
     assert first.tolist() == [2]
     assert [t.tolist() for t in rest] == [[4], [8]]
+
+
+BREAKS: dict[str, Any] = {
+    "item": lambda x: x * x.sum().item(),
+    "branch": lambda x: x * 2 if x.sum() > 0 else x,
+    "argument": lambda x: x * x[0].item(),
+    "numpy": lambda x: (x * 2).numpy(),
+    "print": lambda x: repr(x * 2),
+    "nonzero": lambda x: (x * 2).nonzero(),
+    "mask": lambda x: x[x > 1],
+    "tolist": lambda x: (x * 2).tolist(),
+    "equal": lambda x: mortice.equal(x, x),
+}
+
+
+@pytest.mark.parametrize("name", BREAKS)
+def test_fullgraph_refuses_with_line_and_hint(compile: Any, name: str) -> None:
+    f = BREAKS[name]
+    compiled = compile(f, fullgraph=True)
+    with pytest.raises(errors.GraphBreak, match=r"fullgraph.*test_recorder\.py:\d+, in <lambda>"):
+        compiled(mortice.ones(3))
+    assert compile(f)(mortice.ones(3)) is not None
+
+
+def test_fullgraph_lets_whole_functions_pass(compile: Any) -> None:
+    def f(x: Any) -> Any:
+        x.add_(1)
+        y = x[mortice.tensor([0, 1])] * 2
+        return y.sum(), x.shape, y.requires_grad
+
+    compiled = compile(f, fullgraph=True)
+    for _ in range(2):
+        compiled(mortice.ones(3))
+    compiled = compile(lambda x: (x * 2).sum(), fullgraph=True)
+    x = mortice.ones(3, requires_grad=True)
+    compiled(x).backward()
+    assert x.grad.tolist() == [2, 2, 2]

@@ -8,21 +8,24 @@ from collections.abc import Sequence
 from typing import Any
 
 from mortice._autograd.grad_mode import no_grad
+from mortice._capture.dynamic import Symbols
 from mortice._capture.fake import FakeTensorMode
 from mortice._capture.inverses import INVERSES
-from mortice._capture.tree import Leaf, Output, Step
+from mortice._capture.tree import Leaf, Output, Slot, Step
 from mortice._dispatch.keys import AUTOGRAD
 from mortice._dispatch.modes import as_call, overload_of
 from mortice._dispatch.operator import Operator, get
-from mortice._tensor.array import DeviceArray, PendingArray
+from mortice._tensor.array import PendingArray
 from mortice._types.layout import contiguous_format
 from mortice.fx import Graph, GraphModule, Node
 
-Slot = Leaf | Output
-
 
 def build(
-    steps: Sequence[Step], wanted: Sequence[Slot], numbers: Sequence[Any], generators: int
+    steps: Sequence[Step],
+    wanted: Sequence[Slot],
+    numbers: Sequence[Any],
+    generators: int,
+    symbols: Symbols,
 ) -> GraphModule:
     """The graph of a segment that returns the values of ``wanted`` memories.
 
@@ -30,9 +33,9 @@ def build(
     stand at its end.
     """
     leaves = [leaf for s in steps for leaf in s.new_leaves]
-    builder = Builder(leaves, numbers, generators)
-    for s in steps:
-        builder.add(s)
+    builder = Builder(leaves, numbers, generators, symbols)
+    for i, s in enumerate(steps):
+        builder.add(i, s)
     return builder.finish(wanted)
 
 
@@ -51,10 +54,16 @@ class _Value:
 class Builder:
     """Turns steps into nodes, one after the other."""
 
-    def __init__(self, leaves: Sequence[Leaf], numbers: Sequence[Any], generators: int) -> None:
+    def __init__(
+        self, leaves: Sequence[Leaf], numbers: Sequence[Any], generators: int, symbols: Symbols
+    ) -> None:
         self.graph = Graph()
-        self.mode = FakeTensorMode()
+        self.symbols = symbols
+        self.mode = FakeTensorMode(symbols.env)
+        self.wants: dict[Step, tuple[Any, ...]] = {}
         self.values: dict[Slot, _Value] = {}
+        #: What each memory's first value is like: its sizes and strides.
+        self.vals: dict[Slot, Any] = {}
         self.leaf_nodes: dict[Leaf, Node] = {}
         self.parts: dict[tuple[Step, int], Node] = {}
         self.tracked: set[Slot] = set()
@@ -66,6 +75,7 @@ class Builder:
             node = self.graph.placeholder(f"arg{leaf.number}")
             node.meta["val"] = self._stand_in(leaf)
             self.leaf_nodes[leaf] = node
+            self.vals[leaf] = node.meta["val"]
             if leaf.first is None:
                 self.values[leaf] = _Value(leaf, node)
         self.number_nodes = [self.graph.placeholder(f"number{i}") for i in range(len(numbers))]
@@ -90,12 +100,16 @@ class Builder:
         node.meta["val"] = val
         return self._note(node)
 
-    def _stand_in(self, slot: Slot) -> Any:
-        """A fake tensor with a slot's sizes, strides, dtype and device."""
-        if not isinstance(slot, Leaf):
-            h = slot.handle
-            return self.mode.empty(h.shape, h.dtype, h.device, h.strides)
-        return self.mode.empty(slot.shape, slot.dtype, slot.device, strides_of(slot))
+    def _stand_in(self, leaf: Leaf) -> Any:
+        """A fake tensor with a leaf's sizes, strides, dtype and device."""
+        sizes = self.symbols.sizes
+        shape = [sizes.get((leaf.number, d), n) for d, n in enumerate(leaf.shape)]
+        strides = self.symbols.strides.get(leaf.number, leaf.steps)
+        return self.mode.empty(shape, leaf.dtype, leaf.device, strides)
+
+    def _made(self, out: Output) -> Any:
+        h = out.handle
+        return self.mode.empty(h.shape, h.dtype, h.device, h.strides)
 
     def _note(self, node: Node) -> Node:
         node.meta["grad"] = self.grad
@@ -123,9 +137,9 @@ class Builder:
         if found is not None and found[0] == value.version:
             return found[1]
         assert slot.base is not None
-        source = self._dense(self.read(slot.base), strides_of(slot.base))
+        source = self.read(slot.base)
         if slot.base is value.slot:
-            value.node = source
+            source = value.node = self._dense(source, self.vals[slot.base]._a.strides)
         node = self._view(slot, source)
         value.views[slot] = (value.version, node)
         return node
@@ -146,7 +160,7 @@ class Builder:
         step = slot.step
         saved = self.grad, self.line
         self.grad, self.line = step.call.grad, step.line
-        args = (source, *step.wants[1:])
+        args = (source, *self.wants[step][1:])
         if slot.part is None:
             node = self._call(step.call.op, args)
         else:
@@ -173,38 +187,58 @@ class Builder:
             changed = self._strided_write(slot, source, node)
         else:
             shape = source.meta["val"]._a.shape
-            changed = inverse(self.emit, source, node, shape, step.wants[1:], slot.part)
+            changed = inverse(self.emit, source, node, shape, self.wants[step][1:], slot.part)
         self.write(slot.base, changed)
         value.views[slot] = (value.version, node)
 
     def _strided_write(self, slot: Output, source: Node, node: Node) -> Node:
         """For views without an inverse of their own: by position in the source's memory."""
         assert slot.base is not None
-        h = slot.handle
-        offset = h.offset - offset_of(slot.base)
-        return self.emit("as_strided_scatter", source, node, h.shape, h.strides, offset)
+        seen = self._view(slot, source).meta["val"]
+        offset = seen.storage_offset() - source.meta["val"].storage_offset()
+        shape, strides = seen._a.shape, seen._a.strides
+        return self.emit("as_strided_scatter", source, node, shape, strides, offset)
 
     # -- steps ---------------------------------------------------------------------------------
 
-    def add(self, step: Step) -> None:
+    def add(self, index: int, step: Step) -> None:
         call = step.call
+        self.wants[step] = self._with_sizes(index, step)
         self.grad, self.line = call.grad, step.line
         if call.form == "view":
             return  # made when it is read
         if call.form == "inplace":
             self._write_in_place(step)
             return
-        values = [self._argument(w, k) for w, k in zip(step.wants, call.kinds)]
+        values = [self._argument(w, k) for w, k in zip(self.wants[step], call.kinds)]
         written = self._copies_to_write(step, values) if call.form == "mutating" else {}
         returns = call.op.schema.returns
         many = len(returns) != 1 or returns[0].type.is_list
-        vals = tuple(None if o is None else self._stand_in(o) for o in step.outputs)
-        node = self._node(call.op, values, vals if many else vals[0])
+        if self.symbols.sizes:
+            node = self._call(call.op, values)
+        else:
+            vals = tuple(None if o is None else self._made(o) for o in step.outputs)
+            node = self._node(call.op, values, vals if many else vals[0])
         for slot, value in written.items():
             self.write(slot, value)
         for i, out in enumerate(step.outputs):
             if out is not None:
-                self.values[out] = _Value(out, self._item(node, i) if many else node)
+                own = self._item(node, i) if many else node
+                self.values[out] = _Value(out, own)
+                self.vals[out] = own.meta["val"]
+
+    def _with_sizes(self, index: int, step: Step) -> tuple[Any, ...]:
+        """A step's arguments, with expressions where integers follow from symbolic sizes."""
+        arguments = self.symbols.arguments
+        if not arguments:
+            return step.wants
+
+        def replaced(want: Any, *place: int) -> Any:
+            if type(want) is tuple:
+                return tuple(replaced(w, *place, i) for i, w in enumerate(want))
+            return arguments.get((index, *place), want) if type(want) is int else want
+
+        return tuple(replaced(w, i) for i, w in enumerate(step.wants))
 
     def _copies_to_write(self, step: Step, values: list[Any]) -> dict[Slot, Node]:
         """Put copies in the place of what an operator writes to; slot -> its copy, then its value."""
@@ -236,7 +270,7 @@ class Builder:
         op = step.call.op
         want = step.wants[0]
         slot: Slot = want.output if isinstance(want, PendingArray) else want
-        values = [self._argument(w, k) for w, k in zip(step.wants, step.call.kinds)]
+        values = [self._argument(w, k) for w, k in zip(self.wants[step], step.call.kinds)]
         target = values[0].meta["val"]
         name = op.name
         if name == "copy_":
@@ -307,19 +341,6 @@ def _writes(node: Node) -> bool:
 def _makes_views(node: Any) -> bool:
     op = getattr(node.target, "operator", None)
     return op is not None and (op.row.kind == "view" or op.name == "reshape")
-
-
-def strides_of(slot: Slot) -> tuple[int, ...]:
-    """In elements."""
-    if not isinstance(slot, Leaf):
-        return slot.handle.strides
-    if slot.handle_type is DeviceArray:
-        return slot.strides
-    return tuple(s // slot.dtype.itemsize for s in slot.strides)
-
-
-def offset_of(slot: Slot) -> int:
-    return 0 if isinstance(slot, Leaf) else slot.handle.offset
 
 
 def _val(x: Any) -> Any:

@@ -11,11 +11,13 @@ from typing import Any
 
 from mortice._capture import instances
 from mortice._capture.build import build
+from mortice._capture.dynamic import symbols_for
+from mortice._capture.family import Family, Outline, Variant, outline
 from mortice._capture.interpret import by_operator
 from mortice._capture.reasons import note_recompiled
 from mortice._capture.recorder import Recorder
 from mortice._capture.replay import Replay
-from mortice._capture.segment import Plan, Segment, signature, wanted_cells
+from mortice._capture.segment import Plan, Segment, wanted_cells
 from mortice._capture.trace import CallTrace
 from mortice._capture.tree import Leaf, Step, Tree, path
 from mortice._capture.verdict import Verdict
@@ -46,7 +48,7 @@ class Compiled:
         self.records: list[CallTrace] = []
         self.keep_traces = 0
         self._trees: list[Tree] = []
-        self._by_signature: dict[Any, Segment] = {}
+        self._families: dict[Any, Family] = {}
         self._places: dict[tuple[str, int, str], int] = {}
         self._lock = threading.RLock()
         functools.update_wrapper(self, fn, updated=())
@@ -122,7 +124,7 @@ class Compiled:
             self.segments = []
             self.records = []
             self._trees = []
-            self._by_signature = {}
+            self._families = {}
             self._places = {}
             self.verdict = Verdict()
             self.replay = Replay(self)
@@ -134,17 +136,28 @@ class Compiled:
         """The plan for a path's end with certain tensors alive; compiled now if nobody had it."""
         steps = path(step)
         wanted = wanted_cells(steps, mask)
-        key = signature(steps, wanted, recorder.numbers)
+        numbers = recorder.numbers
+        now = outline(steps, wanted, numbers)
         with self._lock, unrecorded(flush=False):
-            segment = self._by_signature.get(key)
-            if segment is None:
-                segment = self._compile(steps, wanted, recorder)
-                self._by_signature[key] = segment
-                self.segments.append(segment)
-            return Plan(segment, wanted, steps, mask)
+            family = self._families.get(now.key)
+            if family is None:
+                family = self._families[now.key] = Family()
+            variant = family.find(now.values, numbers)
+            if variant is None:
+                variant = self._compile(steps, wanted, recorder, now, family)
+                family.variants.append(variant)
+                family.samples.append(now.values)
+                self.segments.append(variant.segment)
+            check = variant.number_check(now.values)
+            return Plan(variant.segment, wanted, steps, mask, check)
 
-    def _compile(self, steps: list[Step], wanted: Any, recorder: Recorder) -> Segment:
-        module = build(steps, wanted, recorder.numbers, len(recorder.generators))
+    def _compile(
+        self, steps: list[Step], wanted: Any, recorder: Recorder, now: Outline, family: Family
+    ) -> Variant:
+        numbers = recorder.numbers
+        leaves = [leaf.tensor for s in steps for leaf in s.new_leaves]
+        symbols = symbols_for(now, family.samples, self.settings.dynamic, leaves)
+        module = build(steps, wanted, numbers, len(recorder.generators), symbols)
         line = steps[0].line
         count = self._places.get(line, 0)
         name = f"segment{len(self.segments)}"
@@ -162,7 +175,10 @@ class Compiled:
             segment = Segment(name, module, run, line)
         segment.seconds = time.perf_counter() - started
         note_recompiled(self, segment)
-        return segment
+        first = len(leaves)
+        placeholders = list(module.graph.nodes)[first : first + len(numbers)]
+        names = [getattr(node.meta.get("val"), "symbol", None) for node in placeholders]
+        return Variant(segment, symbols.expected, symbols.env.guards, names)
 
 
 def _example_inputs(module: Any, steps: list[Step], recorder: Recorder) -> list[Any]:

@@ -36,6 +36,11 @@ class DefaultDraws:
         #: (generator, seed, first offset, count)
         self._found: tuple[Generator, int, int, int] | None = None
 
+    @property
+    def found(self) -> tuple[Generator, int, int, int] | None:
+        """(generator, its seed, offset of the first draw, how many), if anything is drawn."""
+        return self._found
+
     def fits(self, op: Operator, args: Any) -> bool:
         """Whether the numbers of a call would follow those drawn so far."""
         if self._found is None or not draws(op, args):

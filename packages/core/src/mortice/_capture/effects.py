@@ -63,6 +63,9 @@ STATIC_NUMBERS = frozenset(
     )
 )  # fmt: skip
 
+#: Operators whose numbers, where they are integers, say how many elements there are.
+RANGES = frozenset(("arange", "arange.start", "arange.start_step"))
+
 #: Outputs that never require grad, by operator: what their stanzas say in ``nondifferentiable``.
 CONSTANT_OUTPUTS = {
     "native_layer_norm": (1, 2),

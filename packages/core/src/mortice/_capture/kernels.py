@@ -40,10 +40,22 @@ class Call:
         form: ``fresh`` (makes tensors), ``view``, ``inplace``, ``mutating`` (writes to some arguments
             and makes tensors).
         generator: position of its generator argument; draws: whether it may draw without one.
+        sizes: positions of integer arguments that may follow from sizes.
         raises: whether the segment ends with it, because it may refuse values.
     """
 
-    __slots__ = ("beneath", "draws", "form", "generator", "grad", "keys", "kinds", "op", "raises")
+    __slots__ = (
+        "beneath",
+        "draws",
+        "form",
+        "generator",
+        "grad",
+        "keys",
+        "kinds",
+        "op",
+        "raises",
+        "sizes",
+    )
 
     def __init__(self, op: Operator, keys: int) -> None:
         self.op = op
@@ -53,6 +65,9 @@ class Call:
         self.kinds = _kinds(op)
         self.form = _form(op)
         self.raises = op.name in effects.MAY_RAISE
+        arguments = enumerate(op.schema.arguments)
+        bases = ("SymInt", "Scalar") if op.name in effects.RANGES else ("SymInt",)
+        self.sizes = frozenset(i for i, a in arguments if a.type.base in bases)
         at = self.kinds.find("G")
         self.generator = None if at < 0 else at
         self.draws = op.name in WITHOUT_ARGUMENT

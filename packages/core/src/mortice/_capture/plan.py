@@ -20,6 +20,7 @@ from mortice._capture.outline import (
     TensorOf,
     tensors_of,
 )
+from mortice._capture.redraws import Draws, draws_of
 from mortice._capture.trace import CallTrace, SegmentRun
 from mortice._dispatch.state import THREAD
 
@@ -60,6 +61,7 @@ class Run:
         leaves: where its tensors come from.
         numbers: its Python numbers; a Found where it is looked up at each call.
         writes: (leaf, number of in-place operators on its memory).
+        draws: the random numbers that it draws, if any.
         made: numbers of the tensors that were alive after it.
     """
 
@@ -67,6 +69,7 @@ class Run:
     leaves: tuple[Operand, ...]
     numbers: tuple[Any, ...]
     writes: tuple[tuple[int, int], ...]
+    draws: Draws | None
     made: tuple[int, ...]
 
 
@@ -156,8 +159,8 @@ def _check_trace(trace: CallTrace) -> None:
     for run in trace.runs:
         if run.plan.rebased:
             raise NotReplayable("writes in place to a tensor from outside, with history")
-        if run.generators:
-            raise NotReplayable("draws random numbers")
+        if (run.generators or run.drawn) and draws_of(run.generators, run.drawn) is None:
+            raise NotReplayable("draws from several generators in turn")
 
 
 class _Builder:
@@ -185,7 +188,10 @@ class _Builder:
         for i in alive:
             self.made[id(recorded.made[i])] = FromRun(self.count, i)
         self.count += 1
-        return Run(recorded.plan, leaves, numbers, tuple(recorded.plan.written), tuple(alive))
+        writes = tuple(recorded.plan.written)
+        random = recorded.generators or recorded.drawn
+        draws = draws_of(recorded.generators, recorded.drawn) if random else None
+        return Run(recorded.plan, leaves, numbers, writes, draws, tuple(alive))
 
     def outline(self, outline: Any) -> Any:
         if isinstance(outline, TensorOf):

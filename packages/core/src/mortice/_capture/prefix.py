@@ -20,6 +20,8 @@ class Prefix:
         self.values: list[Any] = []
         #: (storage, version before the replay) of the memory that was written to.
         self.versions: list[tuple[Any, int]] = []
+        #: (default generator, where it stood before) of random numbers that were drawn.
+        self.generators: list[tuple[Any, tuple[int, int]]] = []
         self._next_run = 0
         self._next_value = 0
 
@@ -29,7 +31,9 @@ class Prefix:
         return bool(self.versions)
 
     def rewind(self) -> None:
-        """Undo the count of writes: they are counted again when Python gets there."""
+        """Undo the count of writes and of draws: they count again when Python gets there."""
+        for generator, (_, offset) in reversed(self.generators):
+            generator.set_offset(offset)
         for storage, version in reversed(self.versions):
             storage.version = version
 

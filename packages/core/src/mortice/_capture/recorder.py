@@ -494,10 +494,12 @@ class Recorder:
         if op.name == "_local_scalar_dense":
             t = args[0]
             if not self.is_stale(t):
+                breaks.note(self, breaks.reading(op.name))
                 with unrecorded(flush=False):
                     return op.lookup(op.keys_of(args) & ~K.RECORD)(t)
             counted = self._counted(t)
             if counted is not None:
+                breaks.note(self, breaks.reading(op.name))
                 if self.trace is not None:
                     self.trace.immediate.append((len(self.trace.runs), "counter"))
                 return counted
@@ -567,11 +569,14 @@ class Recorder:
             mask = tuple([t is not None for t in living])
             try:
                 plan = step.plans.get(mask)
-                if plan is None:
+                if plan is None or (
+                    plan.number_check is not None and not plan.number_check(self.numbers)
+                ):
                     plan = step.plans[mask] = self.compiled.plan(self, step, mask)
                 tensors = [leaf.tensor for leaf in self._known()]
                 numbers, generators, drawn = self.numbers, self.generators, self.draws
                 written = plan.written_storages(tensors)
+                places = [(g.device, *g.position()) for g in generators]
                 self._begin()
                 known = None if self.prefix is None else self.prefix.outputs(plan, tensors)
                 for s, _, before in written:
@@ -590,7 +595,9 @@ class Recorder:
                 raise
             if self.trace is not None:
                 self.trace.runs.append(
-                    SegmentRun(plan.segment, tensors, numbers, generators, plan, living, outs)
+                    SegmentRun(
+                        plan.segment, tensors, numbers, places, plan, living, outs, drawn.found
+                    )
                 )
 
     def _begin(self) -> None:

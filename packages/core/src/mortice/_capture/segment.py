@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from mortice._autograd.node import Info, Node, attach_single
-from mortice._capture.build import Slot
 from mortice._capture.hazards import cell_of
-from mortice._capture.tree import Leaf, Output, Step, all_outputs
+from mortice._capture.tree import Leaf, Output, Slot, Step, all_outputs
 from mortice._dispatch import keys as K
 from mortice._dispatch.state import THREAD, refresh
 from mortice._tensor.make import base_of, host_array
@@ -66,15 +65,32 @@ class Plan:
         written: leaves that the graph writes to, with how often the recording did.
         rebased: those of them that get a new gradient history.
         tracked: whether the graph makes gradient history.
+        number_check: whether the graph is one for a call's numbers, or None if it is for all.
         outside: views of leaves that are alive: their memory is there already.
     """
 
-    __slots__ = ("cells", "fills", "outside", "rebased", "segment", "steps", "tracked", "written")
+    __slots__ = (
+        "cells",
+        "fills",
+        "number_check",
+        "outside",
+        "rebased",
+        "segment",
+        "steps",
+        "tracked",
+        "written",
+    )
 
     def __init__(
-        self, segment: Segment, cells: Sequence[Slot], steps: Sequence[Step], mask: Any
+        self,
+        segment: Segment,
+        cells: Sequence[Slot],
+        steps: Sequence[Step],
+        mask: Any,
+        number_check: Callable[[Sequence[Any]], bool] | None = None,
     ) -> None:
         self.segment = segment
+        self.number_check = number_check
         self.cells = tuple(cells)
         self.steps = tuple(steps)
         self.written = written_leaves(steps)
@@ -235,40 +251,6 @@ def _see(t: Any, o: Output, storage: Storage) -> None:
             regenerate(t, base, storage.epoch)
 
 
-def signature(
-    steps: Sequence[Step], wanted: Sequence[Slot], numbers: Sequence[Any]
-) -> tuple[Any, ...]:
-    """What tells a graph from others, without identities: the same for every tree and thread."""
-    places: dict[Any, Any] = {}
-    parts: list[Any] = []
-    for step in steps:
-        for leaf in step.new_leaves:
-            places[leaf] = ("leaf", leaf.number)
-            first = None if leaf.first is None else leaf.first.number
-            parts.append(
-                (leaf.key, leaf.dtype, leaf.device, tuple(leaf.shape), tuple(leaf.strides), first)
-            )
-        for out in step.outputs:
-            if out is not None:
-                places[out] = ("made", out.number)
-                places[out.handle] = ("made", out.number)
-        call = step.call
-        parts.append((call.op.name, call.op, call.grad, _portable(step.wants, places)))
-    kinds = tuple(type(x) for x in numbers)
-    return (*parts, kinds, tuple(places[cell] for cell in wanted))
-
-
-def _portable(wants: Any, places: dict[Any, Any]) -> Any:
-    found: list[Any] = []
-    for w in wants:
-        if isinstance(w, (tuple, list)):
-            found.append(_portable(w, places))
-        else:
-            place = places.get(w) if not isinstance(w, (int, float, complex, str)) else None
-            found.append((type(w), repr(w) if type(w) is float else w) if place is None else place)
-    return tuple(found)
-
-
 def written_leaves(steps: Sequence[Step]) -> list[tuple[int, int]]:
     """Numbers of the leaves whose memory the steps write to, each with how often."""
     found: dict[int, int] = {}
@@ -289,4 +271,4 @@ def wanted_cells(steps: Sequence[Step], mask: Any) -> list[Slot]:
     return list(cells)
 
 
-__all__ = ["Plan", "Segment", "signature", "wanted_cells", "written_leaves"]
+__all__ = ["Plan", "Segment", "wanted_cells", "written_leaves"]

@@ -13,6 +13,7 @@ from mortice._capture.guards import Source
 from mortice._capture.native_seam import Direct, NativePlan
 from mortice._capture.outline import Container, Found, TensorOf, compile_outline
 from mortice._capture.plan import Fixed, FromRun, Operand, Run, Stretch
+from mortice._capture.redraws import run_within
 from mortice._capture.results import adopted, maker
 from mortice._tensor.make import storage_of, wrap
 
@@ -112,7 +113,7 @@ class Node:
         if shape is None or len(stretch.runs) != 1:
             return None
         (run,) = stretch.runs
-        rows = None if run.writes else adopted(run.plan)
+        rows = None if run.writes or run.draws else adopted(run.plan)
         if rows is None or not all(isinstance(x, Found) for x in run.leaves):
             return None
         kind, numbers = shape
@@ -163,6 +164,7 @@ class _Writer:
             "__builtins__": builtins,
             "storage_of": storage_of,
             "fixed_of": fixed_of,
+            "run_within": run_within,
         }
         for run in stretch.runs:
             for operand in (*run.leaves, *run.numbers):
@@ -215,7 +217,19 @@ class _Writer:
                 lines.append(f"prefix.versions.append((s{number}_{leaf}, w{number}_{leaf}))")
         segment = self.name(run.plan.segment, "segment")
         direct = self.name(run.plan.segment.run, "run")
-        if self.stretch.plain:
+        if run.draws is not None:
+            draws = self.name(run.draws, "draws")
+            notes = "prefix.generators" if noted else "None"
+            call = (
+                f"{direct}, *t{number}, {numbers}*given"
+                if self.stretch.plain
+                else f"{plan}.run, t{number}, ({numbers}), given"
+            )
+            lines += [
+                f"given, within = {draws}.again({notes})",
+                f"outs = run_within(within, {call})",
+            ]
+        elif self.stretch.plain:
             lines += [f"{segment}.by_python += 1", f"outs = {direct}(*t{number}, {numbers})"]
         else:
             lines.append(f"outs = {plan}.run(t{number}, ({numbers}), ())")

@@ -17,10 +17,11 @@ class SegmentRun:
         segment: what ran (``segment.Segment``).
         leaves: the tensors found in memory, in the order of the graph's placeholders.
         numbers: the Python numbers that came next.
-        generators: the frozen generators that came last.
+        generators: (device, seed, offset) of the frozen generators that came last.
         plan: how outputs were handed out (``segment.Plan``).
         made: the tensors that the segment's operators made, in order; None where nobody held one.
         outputs: what the compiled segment returned.
+        drawn: what it drew from a default generator without being given one (``DefaultDraws.found``).
     """
 
     segment: Any
@@ -30,6 +31,7 @@ class SegmentRun:
     plan: Any
     made: list[Any]
     outputs: Any
+    drawn: Any = None
 
 
 @dataclass(frozen=True)

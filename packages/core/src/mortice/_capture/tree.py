@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from mortice._tensor.array import PendingArray
+from mortice._tensor.array import DeviceArray, PendingArray
 
 
 class Leaf:
@@ -38,6 +38,13 @@ class Leaf:
         self.handle_type = type(a)
         self.first = first
         self.tensor: Any = None
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """Strides in elements."""
+        if self.handle_type is DeviceArray:
+            return self.strides
+        return tuple(s // self.dtype.itemsize for s in self.strides)
 
     @property
     def cell(self) -> Leaf:
@@ -81,6 +88,10 @@ class Output:
         self.part = part
         self.cell: Leaf | Output = self if base is None else base.cell
         handle.output = self
+
+
+#: Memory as an operand names it.
+Slot = Leaf | Output
 
 
 class Step:

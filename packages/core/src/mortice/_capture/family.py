@@ -1,0 +1,162 @@
+"""Graphs that differ in sizes alone: which of them fits a recorded path, and what changed.
+
+An outline is a path without its sizes: they, the strides and the integer arguments that may follow
+from sizes (schema type ``SymInt``) are listed beside it. Paths of one outline are a family; each
+graph compiled for it says, for every place of that list, what must stand there: a number, or an
+expression over symbols that sizes bind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mortice._capture.tree import Slot, Step
+from mortice._dispatch.keys import VIEW
+
+
+@dataclass(frozen=True)
+class Spot:
+    """Where an integer stands: a leaf's ``size`` or ``stride``, or a step's ``argument``.
+
+    ``owner`` is the number of the leaf or of the step, ``place`` the dim, or the position of the
+    argument and then within it.
+    """
+
+    kind: str
+    owner: int
+    place: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Outline:
+    """A path without its integers (``key``), the integers, and where they stand."""
+
+    key: tuple[Any, ...]
+    values: tuple[int, ...]
+    spots: tuple[Spot, ...]
+
+
+class _Outliner:
+    def __init__(self) -> None:
+        self.values: list[int] = []
+        self.spots: list[Spot] = []
+        self.places: dict[Any, Any] = {}
+
+    def step(self, index: int, step: Step) -> Any:
+        leaves: list[Any] = []
+        for leaf in step.new_leaves:
+            self.places[leaf] = ("leaf", leaf.number)
+            first = None if leaf.first is None else leaf.first.number
+            leaves.append((leaf.key & ~VIEW, leaf.dtype, leaf.device, len(leaf.shape), first))
+            for kind, numbers in (("size", leaf.shape), ("stride", leaf.steps)):
+                self.values.extend(numbers)
+                self.spots.extend(Spot(kind, leaf.number, (d,)) for d in range(len(numbers)))
+        for out in step.outputs:
+            if out is not None:
+                self.places[out] = self.places[out.handle] = ("made", out.number)
+        call = step.call
+        wants = tuple(self.want(w, index, (i,), i in call.sizes) for i, w in enumerate(step.wants))
+        return (*leaves, call.op.name, call.op, call.grad, wants)
+
+    def want(self, w: Any, index: int, place: tuple[int, ...], sizes: bool) -> Any:
+        if isinstance(w, (tuple, list)):
+            return tuple(self.want(x, index, (*place, i), sizes) for i, x in enumerate(w))  # pyright: ignore[reportUnknownVariableType]
+        if type(w) is int and sizes:
+            self.values.append(w)
+            self.spots.append(Spot("argument", index, place))
+            return int
+        if isinstance(w, (int, float, complex, str)):
+            return type(w), repr(w)
+        return self.places.get(w, w)
+
+
+def outline(steps: Sequence[Step], wanted: Sequence[Slot], numbers: Sequence[Any]) -> Outline:
+    """What tells a path from others, the same for every tree and thread."""
+    found = _Outliner()
+    parts = [found.step(i, step) for i, step in enumerate(steps)]
+    kinds = tuple(type(x) for x in numbers)
+    key = (*parts, kinds, tuple(found.places[cell] for cell in wanted))
+    return Outline(key, tuple(found.values), tuple(found.spots))
+
+
+class Variant:
+    """One graph of a family.
+
+    Attributes:
+        segment: what was compiled.
+        expected: for each spot a number, or a SymInt.
+        guards: what else must hold of the symbols (``symbolic.Guard``).
+        numbers: for each number that is an input its symbol, or None.
+    """
+
+    def __init__(
+        self,
+        segment: Any,
+        expected: Sequence[Any],
+        guards: Sequence[Any],
+        numbers: Sequence[str | None],
+    ) -> None:
+        self.segment = segment
+        self.expected = tuple(expected)
+        named = {n for n in numbers if n is not None}
+        self.guards = tuple(g for g in guards if not g.symbols & named)
+        self._on_numbers = tuple(g for g in guards if g.symbols & named)
+        self._numbers = tuple(numbers)
+        self._symbols: dict[str, int] = {}
+        self._computed: list[tuple[int, Any]] = []
+        self._fixed: list[tuple[int, int]] = []
+        for i, want in enumerate(self.expected):
+            if type(want) is int:
+                self._fixed.append((i, want))
+            elif want.symbol is not None and want.symbol not in self._symbols:
+                self._symbols[want.symbol] = i
+            else:
+                self._computed.append((i, want))
+
+    @property
+    def is_symbolic(self) -> bool:
+        return bool(self._symbols)
+
+    def fits(self, values: Sequence[int]) -> bool:
+        """Whether the graph is one for these integers."""
+        if any(values[i] != want for i, want in self._fixed):
+            return False
+        bound = self._bound(values)
+        return all(values[i] == want.evaluate(bound) for i, want in self._computed) and all(
+            guard.holds(bound) for guard in self.guards
+        )
+
+    def _bound(self, values: Sequence[int]) -> dict[str, Any]:
+        return {name: values[i] for name, i in self._symbols.items()}
+
+    def number_check(self, values: Sequence[int]) -> Callable[[Sequence[Any]], bool] | None:
+        """What the graph asks of a call's numbers, where the integers are these; None if nothing."""
+        asked = self._on_numbers
+        if not asked:
+            return None
+        bound = self._bound(values)
+        names = self._numbers
+
+        def check(numbers: Sequence[Any]) -> bool:
+            known = {**bound, **{n: x for n, x in zip(names, numbers) if n is not None}}
+            return all(guard.holds(known) for guard in asked)
+
+        return check
+
+
+class Family:
+    """The graphs of one outline, and the integers for which they were made."""
+
+    def __init__(self) -> None:
+        self.variants: list[Variant] = []
+        self.samples: list[tuple[int, ...]] = []
+
+    def find(self, values: Sequence[int], numbers: Sequence[Any]) -> Variant | None:
+        for variant in self.variants:
+            if variant.fits(values):
+                check = variant.number_check(values)
+                if check is None or check(numbers):
+                    return variant
+        return None
