@@ -62,6 +62,33 @@ def test_it_says_what_dispatch_does(device: Any) -> None:
     assert [one.operator for one in found if one.how == "kernel"] == ["add.Tensor"]
 
 
+def test_a_call_asks_no_more_than_it_must(device: Any) -> None:
+    """Once an operator and its dtypes are known: one allocation, one kernel, no question."""
+    asked: list[str] = []
+
+    class Counted(Adds):
+        def count(self) -> int:
+            asked.append("count")
+            return super().count()
+
+        def allocate(self, nbytes: int, index: int) -> bytearray:
+            asked.append("allocate")
+            return super().allocate(nbytes, index)
+
+        def kernel(self, op: str, dtypes: Any) -> Any:
+            asked.append("kernel")
+            return (lambda *arguments: asked.append("run")) if op == "add.Tensor" else None
+
+    x = mortice.ones(2, 2, device=device(Counted))
+    _ = x + x
+    asked.clear()
+    _ = x + x
+    assert asked == ["allocate", "run"]
+    asked.clear()
+    _ = x + 1
+    assert asked == ["kernel", "allocate", "run"]  # of other dtypes: one tensor and a number
+
+
 RUNTIME = """
 import mortice
 print("hello from the plug-in")

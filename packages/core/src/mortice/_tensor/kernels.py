@@ -10,13 +10,15 @@ import numpy as np
 from mortice._dispatch.operator import Kernel, Operator
 from mortice._tensor import host, moves
 from mortice._tensor.make import wrap
-from mortice._tensor.memory import allocate, one_device
+from mortice._tensor.memory import allocate, allocate_beside, one_device
 from mortice._tensor.runtime import DeviceRuntime
 from mortice._tensor.streams import options
 from mortice._tensor.transfer import copy_between, fill, from_host, to_host
 from mortice._types import shapes
+from mortice._types.device import Device
 from mortice._types.dtypes import DType
 from mortice._types.layout import preserve_format
+from mortice._types.promotion import NUMBERS
 
 
 def adapt(runtime: DeviceRuntime, op: Operator, device: str) -> Kernel | None:
@@ -26,33 +28,69 @@ def adapt(runtime: DeviceRuntime, op: Operator, device: str) -> Kernel | None:
         return None
     found: dict[tuple[DType, ...], Callable[..., Any] | None] = {}
     fallback: list[Kernel] = []
-    queued = runtime.features.streams
+    positions = op.schema.tensor_positions
+    strided, queued = runtime.features.strided, runtime.features.streams
 
     def on_device(*args: Any) -> Any:
-        tensors = [x for x in flat(args) if hasattr(x, "_k")]
-        key = tuple(t._t for t in tensors)
-        if key not in found:
-            found[key] = runtime.kernel_for(op.name, key)
-        kernel = found[key]
+        # One loop: two would be 10 per cent of a call on a device that computes nothing.
+        types: list[DType] = []
+        where: Device | None = None
+        for i in positions:
+            x = args[i]
+            if x is None or x.__class__ in NUMBERS:
+                continue
+            group = x if isinstance(x, (list, tuple)) else (x,)
+            for t in group:
+                if t is None:
+                    continue
+                types.append(t._t)
+                if where is not t._a.device:
+                    if where is not None:
+                        one_device(
+                            op.qualified, [t for t in flat(args) if hasattr(t, "_k")], device
+                        )
+                    where = t._a.device
+        key = tuple(types)
+        try:
+            kernel = found[key]
+        except KeyError:
+            kernel = found[key] = runtime.kernel_for(op.name, key)
         if kernel is None:
             if not fallback:
                 fallback.append(otherwise(op, device)[1])
             return fallback[0](*args)
-        where = one_device(op.qualified, tensors, device)
+        assert where is not None
+        handles = list(args)
+        for i in positions:
+            x = args[i]
+            if isinstance(x, (list, tuple)):
+                handles[i] = [t if t is None else _handle(t, strided) for t in x]
+            elif x is not None and x.__class__ not in NUMBERS:
+                handles[i] = x._a if strided else _handle(x, strided)
         specs = rule(*args)
+        if type(specs) is not list:
+            out = allocate_beside(runtime, tuple(specs[0]), specs[1], where)
+            kernel(*handles, out._a, **(options(runtime, where) if queued else _NO_OPTIONS))
+            return out
         # None stands for an output that nobody asked for, as an output_mask says.
         outs = [
-            None if s is None else allocate(tuple(s[0]), s[1], where)
-            for s in (specs if type(specs) is list else [specs])
+            None if s is None else allocate_beside(runtime, tuple(s[0]), s[1], where) for s in specs
         ]
         kernel(
-            *[_handle(x, runtime) for x in args],
+            *handles,
             *[None if o is None else o._a for o in outs],
-            **(options(runtime, where) if queued else {}),
+            **(options(runtime, where) if queued else _NO_OPTIONS),
         )
-        return tuple(outs) if type(specs) is list else outs[0]
+        return tuple(outs)
 
     return on_device
+
+
+_NO_OPTIONS: dict[str, Any] = {}
+
+
+def _handle(t: Any, strided: bool) -> Any:
+    return t._a if strided or t.is_contiguous() else contiguous_copy(t)._a
 
 
 def asked(op: Operator) -> bool:
@@ -85,17 +123,6 @@ def flat(args: Any) -> list[Any]:
     for x in args:
         out.extend(x) if isinstance(x, (list, tuple)) else out.append(x)
     return out
-
-
-def _handle(x: Any, runtime: DeviceRuntime) -> Any:
-    if isinstance(x, (list, tuple)) and x and hasattr(x[0], "_k"):
-        return [_handle(y, runtime) for y in x]  # pyright: ignore[reportUnknownVariableType]
-    if not hasattr(x, "_k"):
-        return x
-    t: Any = x
-    if not runtime.features.strided and not t.is_contiguous():
-        t = contiguous_copy(t)
-    return t._a
 
 
 def contiguous_copy(x: Any) -> Any:

@@ -135,6 +135,16 @@ def allocate(shape: Shape, dtype: DType, device: Device, strides: Shape | None =
     return wrap_device(DeviceArray(buffer, shape, dtype, where, steps))
 
 
+def allocate_beside(runtime: DeviceRuntime, shape: Shape, dtype: DType, where: Device) -> Any:
+    """As ``allocate``, contiguous, on a device that holds a tensor already, so that it is there."""
+    if runtime.forked:
+        return allocate(shape, dtype, where)
+    nbytes = dtype.itemsize
+    for n in shape:
+        nbytes *= n
+    return wrap_device(DeviceArray(Buffer(runtime, nbytes, where), shape, dtype, where))
+
+
 def check_index(runtime: Any, device: Device) -> None:
     """DeviceError if there is no such device of the type."""
     n = runtime.count()
