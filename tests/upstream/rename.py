@@ -27,6 +27,7 @@ def words(text: str) -> str:
     """A string literal: identifiers, and our name; programs for another process stay as they are."""
     if "import torch" in text:
         return text
+    text = text.replace("torch._ops.", "mortice.ops.")
     return _WORD.sub("mortice", name(text))
 
 

@@ -378,7 +378,10 @@ ADDED: dict[str, dict[str, Any]] = {
         ),
     },
     "torch._custom_op.impl": {"global_registry": {}, "infer_schema": mortice.library.infer_schema},
-    "torch.testing._internal.optests": {"opcheck": mortice.library.opcheck},
+    "torch.testing._internal.optests": {
+        "opcheck": mortice.library.opcheck,
+        "OpCheckError": mortice.testing.OpCheckError,
+    },
     "torch._prims": {"utils": types.SimpleNamespace(compare_tensor_meta=_same_metadata)},
     "torch._export.wrappers": {"mark_subclass_constructor_exportable_experimental": lambda f: f},
     "torch._C._profiler": {

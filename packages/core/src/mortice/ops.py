@@ -27,6 +27,7 @@ class OpOverload:
         # In the instance: a class body may not define __qualname__ as a property.
         self.__name__ = f"{operator.schema.name}.{self._overloadname}"
         self.__qualname__ = operator.schema.qualified
+        self.__module__ = f"mortice.ops.{operator.schema.namespace}"
 
     @property
     def overloadpacket(self) -> OpOverloadPacket:

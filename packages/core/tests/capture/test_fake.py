@@ -180,6 +180,8 @@ def test_values(mode):
         known = mortice.tensor(3)
     assert known.item() == 3
     known.add_(1)
+    assert known.item() == 4 and (known * 2).item() == 8
+    known.view(-1).add_(1)
     assert str(known.item()) == "u1"
 
 

@@ -267,3 +267,17 @@ def test_a_batching_rule() -> None:
     x = mortice.ones(4, 2)
     assert mortice.vmap(lambda a: scale(a, 3.0), 1)(x).tolist() == [[3.0] * 4] * 2
     assert seen == [(2, "error", (1, None))]
+
+
+def test_tensors_as_keywords_are_refused() -> None:
+    with pytest.raises(NotImplementedError, match="kwarg-only Tensor args"):
+
+        @custom_op("lt_keyword::f", mutates_args=())
+        def f(x: Tensor, *, y: Tensor) -> Tensor:
+            return x + y
+
+
+def test_schemas_as_pytorch_writes_them() -> None:
+    with scoped_library("lt_spaces", "FRAGMENT") as library:
+        library.define("f(Tensor x, Tensor (a!) y, Tensor(b!)? z) -> ()")
+        assert mortice.ops.lt_spaces.f.default._schema.mutated == (1, 2)

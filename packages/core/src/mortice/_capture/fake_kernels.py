@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from mortice._base.errors import FakeTensorError, NoKernel
-from mortice._capture import fake_rules
+from mortice._capture import fake_constants, fake_rules
 from mortice._capture.fake import FakeArray, FakeTensorMode, is_real, mode_of
 from mortice._dispatch import keys as K
 from mortice._dispatch.backends import _mixture  # pyright: ignore[reportPrivateUsage]
@@ -48,6 +48,7 @@ def kernel(op: Operator, keys: int) -> Kernel:
         return _yielding(op)
     run = _select(op)
     positions = op.schema.tensor_positions
+    may_be_known = fake_constants.applies(op)
 
     def on_fake(*args: Any) -> Any:
         mode = THREAD.fake_modes[-1]
@@ -56,6 +57,8 @@ def kernel(op: Operator, keys: int) -> Kernel:
             if value is not None and _has_foreign(value, mode):
                 args = _converted(op, mode, args)
                 break
+        if may_be_known and getattr(getattr(args[0], "_a", None), "constant", None) is not None:
+            return fake_constants.run(op, run, args)
         return run(*args)
 
     return mark_composite(on_fake) if is_composite(run) else on_fake

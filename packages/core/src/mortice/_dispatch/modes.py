@@ -83,7 +83,7 @@ def call_overridden(
     public: Any, relevant: Sequence[Any], args: Sequence[Any], kwargs: Mapping[str, Any], name: str
 ) -> Any:
     """The protocol of ``__mortice_function__``: the first result that is not NotImplemented."""
-    overloaded = _overloaded(relevant)
+    overloaded = [] if THREAD.subclasses_disabled else _overloaded(relevant)
     types = tuple(type(x) for x in overloaded)
     modes = THREAD.function_modes
     asked = bool(modes) and not THREAD.functions_disabled

@@ -265,7 +265,8 @@ class _Parser:
                 + (f" {hint}" if hint else nearest(base, BASE_TYPES))
             )
         alias = ""
-        if self.text.startswith("(", self.at):
+        if self.text[self.at :].lstrip().startswith("("):  # "Tensor (a!)" is PyTorch's, too
+            self.blank()
             end = self.text.find(")", self.at)
             alias = self.text[self.at + 1 : end]
             self.at = end + 1

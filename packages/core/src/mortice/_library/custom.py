@@ -52,6 +52,8 @@ def custom_op(
             text, choices = schema, {}
             _check_mutates(name, text, mutates_args)
         given = (tags,) if isinstance(tags, Tag) else tuple(tags)
+        if Tag.out not in given:
+            _refuse_keyword_tensors(name, text)
         definition = CustomOpDef(name, text, function, given, choices)
         _KEPT[name] = definition
         if device_types is None:
@@ -61,6 +63,15 @@ def custom_op(
         return definition
 
     return make if fn is None else make(fn)
+
+
+def _refuse_keyword_tensors(name: str, schema: str) -> None:
+    keywords = [a.name for a in parse(f"op{schema}").arguments if a.kwarg_only and a.type.is_tensor]
+    if keywords:
+        raise NotImplementedError(
+            f"custom_op {name} takes tensors as keywords ({', '.join(keywords)}): kwarg-only Tensor args "
+            "are not supported. Make them positional."
+        )
 
 
 def _check_mutates(name: str, schema: str, mutates_args: Any) -> None:

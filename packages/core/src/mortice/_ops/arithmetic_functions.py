@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from mortice._base.errors import DTypeError, InvalidValue, ShapeError, nearest
-from mortice._dispatch.call import Packet, call, is_operand, seen_as_itself
+from mortice._dispatch import keys as K
+from mortice._dispatch.call import Packet, call, is_operand, overridden, seen_as_itself
+from mortice._dispatch.modes import NoImplementation, call_overridden
 from mortice._dispatch.operator import get
 from mortice._types import dtypes
 from mortice._types.promotion import NUMBERS
@@ -242,6 +244,27 @@ METHODS: dict[str, Any] = {
     "where": _where,
     "polygamma": _polygamma,
 }
+
+
+def _reflecting(name: str, method: Any) -> Any:
+    """A reflected operator that offers itself to an overriding class, as Python's protocol wants."""
+
+    def checked(self: Any, other: Any) -> Any:
+        if not self._k & K.OVERRIDE or not overridden((self,), {}):
+            return method(self, other)
+        given = (self, other)
+        try:
+            return call_overridden(checked, given, given, {}, f"Tensor.{name}")
+        except NoImplementation:
+            return NotImplemented
+
+    checked.__name__ = name
+    return checked
+
+
+METHODS.update(
+    {name: _reflecting(name, m) for name, m in METHODS.items() if name.startswith("__r")}
+)
 
 
 def install(functions: dict[str, Any]) -> None:

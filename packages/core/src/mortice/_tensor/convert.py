@@ -9,7 +9,7 @@ import numpy as np
 from mortice._base.errors import ArgumentError, AutogradError, DeviceError, InvalidValue
 from mortice._dispatch import keys as K
 from mortice._dispatch.operator import get
-from mortice._dispatch.state import GLOBAL
+from mortice._dispatch.state import GLOBAL, THREAD
 from mortice._tensor.tensor import Tensor
 from mortice._types import dtypes, layout
 from mortice._types.device import BUILT_IN, CPU, Device, indexed
@@ -22,7 +22,7 @@ def numpy(self: Tensor, *, force: bool = False) -> np.ndarray[Any, Any]:
         return numpy(self.detach().cpu())
     if GLOBAL.watch:
         GLOBAL.settle(self, "numpy")
-    if self.requires_grad:
+    if self.requires_grad and THREAD.grad_enabled:
         raise AutogradError(
             "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead."
         )

@@ -6,7 +6,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from mortice._base.errors import DeviceError, FakeTensorError
+from mortice._base.errors import DeviceError, FakeTensorError, InvalidState
+from mortice._dispatch import keys as K
 from mortice._dispatch.state import GLOBAL
 from mortice._tensor.array import DeviceArray
 from mortice._types import shapes
@@ -29,6 +30,11 @@ def to_host(t: Any) -> np.ndarray[Any, Any]:
         raise DeviceError(
             "a tensor on device 'meta' has no data. Make it with real data, or use "
             "mortice.empty_like(t, device='cpu') for memory of its shape."
+        )
+    if a.buffer is None and not t._k & K.FAKE:
+        raise InvalidState(
+            f"what needs the elements is not supported for tensor subclasses without data of their own, "
+            f"such as {type(t).__name__}. Do it on the tensors that it is made of."
         )
     if a.buffer is None:
         raise FakeTensorError(
