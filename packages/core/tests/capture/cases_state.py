@@ -166,6 +166,92 @@ def requires_grad_set():
 # -- arguments -------------------------------------------------------------------------------------------
 
 
+def numbers(*values):
+    return [
+        (None, lambda v=v: ((t(), *v) if isinstance(v, tuple) else (t(), v), {})) for v in values
+    ]
+
+
+@case(REPLAY, 7)
+def numbers_as_inputs():
+    def f(x, a):
+        return x * a + (a * 2 - 1), x.mul(-a).add_(a), x > a
+
+    return f, numbers(1.5, 2.5, -0.0, 0.0, float("inf"), float("nan"), 1e30, -1.0)
+
+
+@case(REPLAY, 3)
+def whole_numbers_as_inputs():
+    return lambda x, n: x * n + (n - 3), numbers(1, 2, 3, 1 << 40)
+
+
+@case(REPLAY, 2)
+def numbers_of_several_types():
+    return lambda x, n: x * n, numbers(1, 1.0, True, 2, 2.0)
+
+
+@case(REPLAY, 4)
+def numbers_through_calls():
+    def g(x, s, t=1.0):
+        return x * s + t
+
+    def f(x, a, *, b=2.0):
+        s = a
+        s *= 3
+        h = lambda y, k, m: g(y, k, t=m)
+        return h(x, a + b, s)
+
+    return f, numbers(1.0, 2.0, 3.0) + [
+        (None, lambda b=b: ((t(), 1.0), {"b": b})) for b in (1.0, 5.0, 7.0)
+    ]
+
+
+@case(REPLAY, 2)
+def numbers_looked_at():
+    def f(x, a, n):
+        y = x[:n]
+        return y * a if a > 1 else y - a
+
+    return f, numbers((2.0, 1), (2.0, 1), (3.0, 1), (3.0, 2), (0.5, 2), (0.5, 2))
+
+
+@case(REPLAY, 3)
+def numbers_in_containers():
+    def f(x, a):
+        d = {"a": a}
+        return x * d["a"], [a, a + 1], f"{a}"
+
+    return f, numbers(1.0, 2.0, 1.0, 2.0, 1.0)
+
+
+@case(REPLAY, 3)
+def numbers_equal_and_apart():
+    return lambda x, a, b: mortice.clamp(x, a, b) + a * b, numbers(
+        (1.0, 2.0), (2.0, 2.0), (0.0, 5.0), (3.0, 1.0)
+    )
+
+
+@case(REPLAY, 2)
+def numbers_that_make_sizes():
+    return lambda x, n: x.repeat(n) + mortice.full((n,), 2.0).sum(), numbers(1, 2, 1, 2)
+
+
+@case(REPLAY, 3)
+def learning_rate():
+    w = leaf_of_zeros()
+
+    def f(x, lr):
+        with mortice.no_grad():
+            w.sub_(x * lr)
+        return w * 1
+
+    return f, numbers(0.1, 0.01, 0.5, 0.25), [w]
+
+
+def leaf_of_zeros() -> Any:
+    return mortice.zeros(3)
+
+
 @case(REPLAY, 2)
 def nested_arguments():
     def f(batch, scale=1.0):

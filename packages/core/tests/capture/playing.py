@@ -29,7 +29,7 @@ def norm(o: Any) -> Any:
     if isinstance(o, Tensor):
         has_grad = o.is_leaf or o.retains_grad
         grad = o.grad.tolist() if has_grad and o.grad is not None else None
-        return (str(o.dtype), tuple(o.shape), o.stride(), o.requires_grad, o.tolist(), grad)
+        return (str(o.dtype), tuple(o.shape), o.stride(), o.requires_grad, repr(o.tolist()), grad)
     if isinstance(o, np.ndarray):
         return ("ndarray", o.tolist())
     if isinstance(o, (list, tuple)):

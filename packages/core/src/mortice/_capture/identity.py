@@ -12,3 +12,13 @@ def one_of(x: Any, things: Iterable[Any]) -> bool:
         if x is y:
             return True
     return False
+
+
+def module_of(cls: type) -> str:
+    """The name of a class's module, without asking its metaclass."""
+    found = type.__getattribute__(cls, "__module__")
+    return found if type(found) is str else ""
+
+
+def name_of(cls: type) -> str:
+    return type.__getattribute__(cls, "__name__")

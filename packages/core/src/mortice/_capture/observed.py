@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from mortice._capture.observer import Reason, Watch
-from mortice._capture.observer.arguments import know_arguments
+from mortice._capture.observer.arguments import know_arguments, traced_arguments
 from mortice._capture.observer.calls import call
+from mortice._capture.observer.numbers import settle
 from mortice._capture.outline import Describer, Indescribable
 from mortice._capture.plan import NotReplayable, ReplayPlan, make_plan
 from mortice._dispatch.state import THREAD
@@ -33,7 +34,8 @@ def observed_call(
     def run(*a: Any, **k: Any) -> Any:
         THREAD.recorder.watch = watch
         try:
-            result = call(watch, compiled.fn, a, k)
+            positional, named = traced_arguments(watch, a, k)
+            result = settle(watch, call(watch, compiled.fn, positional, named))
             if THREAD.masks != before:
                 watch.effect("leaves another grad mode, or another mode, than it found")
             if not watch.reasons:

@@ -59,7 +59,7 @@ class Run:
     Attributes:
         plan: how the recorded path ran it (``segment.Plan``).
         leaves: where its tensors come from.
-        numbers: its Python numbers; a Found where it is looked up at each call.
+        numbers: its Python numbers; a Given or Computed where a call brings them.
         writes: (leaf, number of in-place operators on its memory).
         draws: the random numbers that it draws, if any.
         made: numbers of the tensors that were alive after it.
@@ -183,7 +183,9 @@ class _Builder:
 
     def run(self, recorded: SegmentRun) -> Run:
         leaves = tuple(self.operand(t, "computes with") for t in recorded.leaves)
-        numbers = tuple(self.watch.number_source(n) for n in recorded.numbers)
+        numbers = tuple(
+            self.watch.number_source(self.count, i, n) for i, n in enumerate(recorded.numbers)
+        )
         alive = [i for i, t in enumerate(recorded.made) if t is not None]
         for i in alive:
             self.made[id(recorded.made[i])] = FromRun(self.count, i)

@@ -11,6 +11,7 @@ from mortice._capture.guard_code import Check, compile_check
 from mortice._capture.guard_fast import fast_check
 from mortice._capture.guards import Source
 from mortice._capture.native_seam import Direct, NativePlan
+from mortice._capture.observer.numbers import Computed, Given
 from mortice._capture.outline import Container, Found, TensorOf, compile_outline
 from mortice._capture.plan import Fixed, FromRun, Operand, Run, Stretch
 from mortice._capture.redraws import run_within
@@ -113,7 +114,8 @@ class Node:
         if shape is None or len(stretch.runs) != 1:
             return None
         (run,) = stretch.runs
-        rows = None if run.writes or run.draws else adopted(run.plan)
+        simple = not (run.writes or run.draws or any(isinstance(n, Computed) for n in run.numbers))
+        rows = adopted(run.plan) if simple else None
         if rows is None or not all(isinstance(x, Found) for x in run.leaves):
             return None
         kind, numbers = shape
@@ -122,7 +124,7 @@ class Node:
         build, make, width = self.build, maker(run.plan, _made_count(run)), len(run.leaves)
         positions = self._writer.positions
         operands = tuple(
-            (positions[id(x.source)], None) if isinstance(x, Found) else (None, x)
+            (positions[id(x.source)], None) if isinstance(x, (Found, Given)) else (None, x)
             for x in (*run.leaves, *run.numbers)
         )
 
@@ -175,7 +177,10 @@ class _Writer:
             self.note(found)
 
     def note(self, operand: Any) -> None:
-        if isinstance(operand, Found) and id(operand.source) not in self.positions:
+        if isinstance(operand, Computed):
+            self.note(operand.left)
+            self.note(operand.right)
+        if isinstance(operand, (Found, Given)) and id(operand.source) not in self.positions:
             self.positions[id(operand.source)] = len(self.sources)
             self.sources.append(operand.source)
 
@@ -187,7 +192,9 @@ class _Writer:
     def operand(self, x: Any) -> str:
         if isinstance(x, TensorOf):
             x = x.tensor
-        if isinstance(x, Found):
+        if isinstance(x, Computed):
+            return f"({self.operand(x.left)} {x.symbol} {self.operand(x.right)})"
+        if isinstance(x, (Found, Given)):
             return f"f{self.positions[id(x.source)]}"
         if isinstance(x, FromRun):
             table = f"m{x.run}" if x.run >= self.stretch.first_run else f"made[{x.run}]"

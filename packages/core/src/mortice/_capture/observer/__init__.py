@@ -14,9 +14,11 @@ def observe(
     fn: Any, args: Sequence[Any], kwargs: dict[str, Any], stage: Callable[[], int] = int
 ) -> tuple[Any, Watch]:
     """Call ``fn(*args, **kwargs)`` once, as Python does, and say what it read and changed."""
-    from mortice._capture.observer.arguments import know_arguments
+    from mortice._capture.observer.arguments import know_arguments, traced_arguments
     from mortice._capture.observer.calls import call
+    from mortice._capture.observer.numbers import settle
 
     watch = Watch(stage)
     know_arguments(watch, fn, args, kwargs)
-    return call(watch, fn, args, kwargs), watch
+    positional, named = traced_arguments(watch, args, kwargs)
+    return settle(watch, call(watch, fn, positional, named)), watch

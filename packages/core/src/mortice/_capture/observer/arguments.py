@@ -18,6 +18,7 @@ from mortice._capture.guards import (
     Source,
 )
 from mortice._capture.identity import one_of
+from mortice._capture.observer import numbers
 from mortice._capture.observer.watch import Watch, is_plain
 from mortice._dispatch.keys import AUTOCAST
 from mortice._dispatch.state import THREAD
@@ -34,12 +35,31 @@ def know_arguments(w: Watch, fn: Any, args: Sequence[Any], kwargs: Mapping[str, 
     owner = fn.__self__ if type(fn) is MethodType else fn
     w.root(owner, "self" if owner is not fn else "the compiled callable")
     for index, value in enumerate(args):
-        _argument(w, w.intern(Argument, index), value)
+        _argument(w, w.intern(Argument, index), value, top=True)
     for name, value in kwargs.items():
-        _argument(w, w.intern(Argument, name), value)
+        _argument(w, w.intern(Argument, name), value, top=True)
 
 
-def _argument(w: Watch, source: Source, value: Any) -> None:
+def traced_arguments(
+    w: Watch, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[list[Any], dict[str, Any]]:
+    """The arguments with their numbers traced, as the observed function gets them."""
+
+    def traced(key: int | str, value: Any) -> Any:
+        if not numbers.is_traceable(value):
+            return value
+        return numbers.traced(w.intern(Argument, key), value)
+
+    return (
+        [traced(i, x) for i, x in enumerate(args)],
+        {name: traced(name, x) for name, x in kwargs.items()},
+    )
+
+
+def _argument(w: Watch, source: Source, value: Any, top: bool = False) -> None:
+    if top and numbers.is_traceable(value):
+        w.read_later(source, value)
+        return
     w.read(source, value)
     if is_plain(value):
         return

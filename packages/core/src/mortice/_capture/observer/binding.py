@@ -8,6 +8,7 @@ from types import FunctionType
 from typing import Any
 
 from mortice._capture.guards import MISSING, DictItem, Slot
+from mortice._capture.observer.numbers import settle, settled
 from mortice._capture.observer.watch import Watch
 
 
@@ -37,12 +38,12 @@ def bind_arguments(
         if values[name] is MISSING:
             return None
     if code.co_flags & CO_VARARGS:
-        values[names[end]] = w.fresh(tuple(args[count:]))
+        values[names[end]] = w.fresh(tuple(settled(w, args[count:])))
         end += 1
     elif len(args) > count:
         return None
     if code.co_flags & CO_VARKEYWORDS:
-        values[names[end]] = w.fresh(rest)
+        values[names[end]] = w.fresh({name: settle(w, x) for name, x in rest.items()})
     elif rest:
         return None
     return values

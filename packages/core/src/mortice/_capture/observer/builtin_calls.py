@@ -13,7 +13,7 @@ from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
 from mortice._capture.guards import MISSING, class_lookup
-from mortice._capture.identity import one_of
+from mortice._capture.identity import module_of, one_of
 from mortice._capture.observer import attributes, framework, operators
 from mortice._capture.observer.calls import call, native
 from mortice._capture.observer.watch import CONTAINERS, Watch, is_plain
@@ -109,7 +109,7 @@ def _isinstance(w: Watch, args: Args, kwargs: Kwargs) -> Any:
 
 
 def _is_builtin(cls: type) -> bool:
-    return cls.__module__ == "builtins" or cls.__module__ in ("types", "collections")
+    return module_of(cls) in ("builtins", "types", "collections")
 
 
 def _issubclass(w: Watch, args: Args, kwargs: Kwargs) -> Any:

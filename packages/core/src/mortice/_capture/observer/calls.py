@@ -18,11 +18,12 @@ from mortice._capture.guards import (
     Source,
     class_lookup,
 )
-from mortice._capture.identity import one_of
+from mortice._capture.identity import module_of, one_of
 from mortice._capture.observer import framework, stand_in
 from mortice._capture.observer.binding import bind_arguments
 from mortice._capture.observer.decode import Unsupported, program
 from mortice._capture.observer.framework import Kind
+from mortice._capture.observer.numbers import Traced, hand_over, settle, settled
 from mortice._capture.observer.watch import Watch, is_plain
 
 Args = Sequence[Any]
@@ -51,6 +52,14 @@ def call(w: Watch, f: Any, args: Args, kwargs: Kwargs) -> Any:
         return call_function(w, f, args, kwargs)
     if kind is MethodType:
         return call(w, f.__func__, (f.__self__, *args), kwargs)
+    if framework.is_compiled(f):
+        return call(w, f.fn, args, kwargs)
+    if not (issubclass(kind, type) or module_of(kind) == "builtins"):
+        method = special(w, f, "__call__")
+        if method is not None:
+            return call(w, method, args, kwargs)
+    args = settled(w, args)
+    kwargs = {name: settle(w, x) for name, x in kwargs.items()}
     from mortice._capture.observer import builtin_calls, classes
 
     if issubclass(kind, type):
@@ -61,13 +70,8 @@ def call(w: Watch, f: Any, args: Args, kwargs: Kwargs) -> Any:
         return builtin_calls.call_unbound(w, f, args, kwargs)
     if kind is functools.partial:
         return _call_partial(w, f, args, kwargs)
-    if framework.is_compiled(f):
-        return call(w, f.fn, args, kwargs)
     if framework.is_operator_object(f):
         return _call_operator(w, f, args, kwargs)
-    method = special(w, f, "__call__")
-    if method is not None:
-        return call(w, method, args, kwargs)
     return native(w, f, args, kwargs, f"calls a {kind.__name__}")
 
 
@@ -86,7 +90,8 @@ def special(w: Watch, o: Any, name: str) -> Any:
 def native(w: Watch, f: Any, args: Args, kwargs: Kwargs, why: str) -> Any:
     """Call what is not known, from a frame that looks like the user's."""
     w.unknown(why)
-    return stand_in.call(w.frames, f, args, kwargs)
+    plain = {name: settle(w, x) for name, x in kwargs.items()}
+    return stand_in.call(w.frames, f, settled(w, args), plain)
 
 
 # -- Python functions ------------------------------------------------------------------------------
@@ -178,8 +183,7 @@ def call_framework(w: Watch, f: Any, kind: Kind, args: Args, kwargs: Kwargs) -> 
     """A function of core: called as it is."""
     if kind is Kind.UNKNOWN:
         return native(w, f, args, kwargs, f"calls {f.__module__}.{f.__qualname__}")
-    arguments_read(w, f, args, kwargs)
-    result = f(*args, **kwargs)
+    result = _call_with_numbers(w, f, kind, args, kwargs)
     if kind is Kind.CONSTANT:
         w.constant(result)
     elif (
@@ -191,12 +195,24 @@ def call_framework(w: Watch, f: Any, kind: Kind, args: Args, kwargs: Kwargs) -> 
     return result
 
 
+def _call_with_numbers(w: Watch, f: Any, kind: Kind, args: Args, kwargs: Kwargs) -> Any:
+    """Numbers that are traced stay so where they become a graph's numbers."""
+    values = [*args, *kwargs.values()]
+    if kind is not Kind.PURE or not any(type(x) is Traced for x in values):
+        values = settled(w, values)
+        arguments_read(w, f, values)
+        return f(*values[: len(args)], **dict(zip(kwargs, values[len(args) :])))
+    arguments_read(w, f, [x for x in values if type(x) is not Traced])
+    count = len(args)
+    return hand_over(w, lambda v: f(*v[:count], **dict(zip(kwargs, v[count:]))), values)
+
+
 _ITERATORS = (type(iter(())), type(iter([])))
 
 
-def arguments_read(w: Watch, f: Any, args: Args, kwargs: Kwargs) -> None:
+def arguments_read(w: Watch, f: Any, values: Sequence[Any]) -> None:
     """The callee reads its arguments through and through."""
-    for value in (*args, *kwargs.values()):
+    for value in values:
         if not w.deep(value) and not framework.is_context(type(value)):
             w.unknown(f"passes a {type(value).__name__} to {f.__name__}")
 
@@ -204,7 +220,7 @@ def arguments_read(w: Watch, f: Any, args: Args, kwargs: Kwargs) -> None:
 def _call_operator(w: Watch, f: Any, args: Args, kwargs: Kwargs) -> Any:
     if framework.operator_has_effects(f):
         return native(w, f, args, kwargs, f"calls {f.__qualname__}")
-    arguments_read(w, f, args, kwargs)
+    arguments_read(w, f, (*args, *kwargs.values()))
     result = f(*args, **kwargs)
     return w.fresh(result) if one_of(type(result), (list, tuple)) else result
 

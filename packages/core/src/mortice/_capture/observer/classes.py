@@ -10,7 +10,7 @@ from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
 from mortice._capture.guards import MISSING, class_lookup
-from mortice._capture.identity import one_of
+from mortice._capture.identity import module_of, one_of
 from mortice._capture.observer import attributes, framework, operators
 from mortice._capture.observer.calls import call, is_plain_class, native, special
 from mortice._capture.observer.watch import Watch, is_plain
@@ -42,7 +42,7 @@ def instantiate(w: Watch, cls: Any, args: Args, kwargs: Kwargs) -> Any:
         return w.fresh(functools.partial(*args, **kwargs))
     if framework.is_context(cls):
         return _context(w, cls, args, kwargs)
-    if framework.is_ours(cls.__module__) or issubclass(cls, framework.Tensor):
+    if framework.is_ours(module_of(cls)) or issubclass(cls, framework.Tensor):
         return _of_the_framework(w, cls, args, kwargs)
     if issubclass(type(cls), enum.EnumMeta) and len(args) == 1 and is_plain(args[0]):
         return cls(args[0])

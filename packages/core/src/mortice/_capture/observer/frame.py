@@ -11,6 +11,7 @@ from typing import Any
 
 from mortice._capture.observer import tracebacks
 from mortice._capture.observer.decode import Handler, program
+from mortice._capture.observer.numbers import settle, settled
 from mortice._capture.observer.watch import Place, Watch
 
 #: Marks the place of a null on the value stack.
@@ -25,7 +26,7 @@ class Frame:
 
     __slots__ = (
         "active", "at", "cells", "code", "function", "instructions", "kw_names", "level", "locals",
-        "pc", "program", "reraising", "result", "stack", "watch",
+        "pc", "program", "reraising", "result", "stack", "traced", "watch",
     )  # fmt: skip
 
     def __init__(self, watch: Watch, function: FunctionType, values: dict[str, Any]) -> None:
@@ -35,6 +36,8 @@ class Frame:
         self.program = program(self.code)
         self.instructions = _resolved(self.program)
         self.stack: list[Any] = []
+        #: Whether traced numbers may be on the stack.
+        self.traced = False
         self.locals = values
         self.cells: dict[str, CellType] = {}
         if function.__closure__:
@@ -83,7 +86,10 @@ class Frame:
         instructions = self.instructions
         while True:
             self.at = self.pc
-            handler, argument = instructions[self.pc]
+            handler, argument, aware = instructions[self.pc]
+            if self.traced and not aware:
+                self.stack = settled(self.watch, self.stack)
+                self.traced = False
             self.pc += 1
             signal = handler(self, argument)
             if signal is not None:
@@ -116,7 +122,7 @@ class Frame:
 
     def local_values(self) -> dict[str, Any]:
         """What ``locals()`` gives: locals, and cells that have a value."""
-        values = dict(self.locals)
+        values = {name: settle(self.watch, x) for name, x in self.locals.items()}
         for name, cell in self.cells.items():
             try:
                 values[name] = cell.cell_contents
@@ -135,15 +141,20 @@ class Frame:
         return values
 
 
-_RESOLVED: dict[int, tuple[Any, tuple[tuple[Any, Any], ...]]] = {}
+_RESOLVED: dict[int, tuple[Any, tuple[tuple[Any, Any, bool], ...]]] = {}
 
 
-def _resolved(decoded: Any) -> tuple[tuple[Any, Any], ...]:
+def _resolved(decoded: Any) -> tuple[tuple[Any, Any, bool], ...]:
     """The instructions with handler functions in place of their names."""
     found = _RESOLVED.get(id(decoded))
     if found is None:
-        from mortice._capture.observer.handlers import HANDLERS
+        from mortice._capture.observer.handlers import AWARE, HANDLERS
 
-        found = decoded, tuple((HANDLERS[name], arg) for name, arg in decoded.instructions)
+        found = (
+            decoded,
+            tuple(
+                (HANDLERS[name], arg, HANDLERS[name] in AWARE) for name, arg in decoded.instructions
+            ),
+        )
         _RESOLVED[id(decoded)] = found
     return found[1]

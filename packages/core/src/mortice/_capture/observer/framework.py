@@ -12,7 +12,7 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from mortice._autograd.grad_mode import enable_grad, inference_mode, no_grad, set_grad_enabled
-from mortice._capture.identity import one_of
+from mortice._capture.identity import module_of, name_of, one_of
 from mortice._dispatch import keys as K
 from mortice._tensor.tensor import Tensor
 from mortice._types.device import Device
@@ -105,7 +105,7 @@ def is_tensor(value: Any) -> bool:
 def is_context(cls: type) -> bool:
     """Whether a class is one of the framework's mode managers."""
     return one_of(cls, CONTEXTS) or (
-        cls.__name__ == "autocast" and cls.__module__ in _AUTOCAST_MODULES
+        name_of(cls) == "autocast" and module_of(cls) in _AUTOCAST_MODULES
     )
 
 
@@ -159,13 +159,13 @@ def kind_of(function: FunctionType) -> Kind:
 def is_operator_object(value: Any) -> bool:
     """``mortice.ops.aten.add`` and its overloads."""
     cls = type(value)
-    return cls.__module__ == "mortice.ops" and cls.__name__.startswith("Op")
+    return module_of(cls) == "mortice.ops" and name_of(cls).startswith("Op")
 
 
 def is_compiled(value: Any) -> bool:
     """What ``mortice.compile`` made: within a compiled call it is its function."""
     cls = type(value)
-    return cls.__module__ == "mortice._capture.compiled" and cls.__name__ == "Compiled"
+    return module_of(cls) == "mortice._capture.compiled" and name_of(cls) == "Compiled"
 
 
 def operator_has_effects(value: Any) -> bool:

@@ -7,6 +7,8 @@ from typing import Any
 
 from mortice._capture.observer import handlers_build, handlers_data, handlers_flow
 
+#: Handlers that see traced numbers on the stack; before any other they are settled.
+AWARE = handlers_data.AWARE | {handlers_flow.return_value}
 #: name -> ``handler(frame, argument)``; it returns None, or the signal to leave the loop.
 HANDLERS: Mapping[str, Callable[[Any, Any], Any]] = {
     f.__name__.rstrip("_"): f

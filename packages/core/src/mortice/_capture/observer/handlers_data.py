@@ -9,6 +9,8 @@ from mortice._capture.guards import MISSING, DictItem
 from mortice._capture.identity import one_of
 from mortice._capture.observer import attributes, calls, operators
 from mortice._capture.observer.frame import NULL, Frame
+from mortice._capture.observer.framework import is_tensor
+from mortice._capture.observer.numbers import Traced, compute, hand_over, negate, settle
 
 # -- the stack ---------------------------------------------------------------------------------------
 
@@ -43,9 +45,12 @@ def load_const(f: Frame, value: Any) -> None:
 
 def load_fast(f: Frame, name: str) -> None:
     try:
-        f.stack.append(f.locals[name])
+        value = f.locals[name]
     except KeyError:
         raise _unbound(name) from None
+    if type(value) is Traced:
+        f.traced = True
+    f.stack.append(value)
 
 
 def _unbound(name: str) -> UnboundLocalError:
@@ -86,7 +91,7 @@ def delete_global(f: Frame, name: str) -> None:
 
 
 def make_cell(f: Frame, name: str) -> None:
-    cell = types.CellType(f.locals[name]) if name in f.locals else types.CellType()
+    cell = types.CellType(settle(f.watch, f.locals[name])) if name in f.locals else types.CellType()
     f.cells[name] = f.watch.fresh(cell)
 
 
@@ -127,11 +132,11 @@ def delete_deref(f: Frame, name: str) -> None:
 
 
 def load_attr(f: Frame, name: str) -> None:
-    f.stack.append(attributes.load(f.watch, f.stack.pop(), name))
+    f.stack.append(attributes.load(f.watch, settle(f.watch, f.stack.pop()), name))
 
 
 def load_method(f: Frame, name: str) -> None:
-    value = attributes.load(f.watch, f.stack.pop(), name)
+    value = attributes.load(f.watch, settle(f.watch, f.stack.pop()), name)
     f.stack += (NULL, value)
 
 
@@ -147,18 +152,34 @@ def delete_attr(f: Frame, name: str) -> None:
 # -- operators ---------------------------------------------------------------------------------------
 
 
-def binary_op(f: Frame, symbol: str) -> None:
+def binary_op(f: Frame, symbol: str, in_place: bool = False) -> None:
     b = f.stack.pop()
-    f.stack.append(operators.binary(f.watch, symbol, f.stack.pop(), b))
+    a = f.stack.pop()
+    if type(a) is Traced or type(b) is Traced:
+        f.stack.append(_with_numbers(f, symbol, a, b, in_place))
+    else:
+        f.stack.append(operators.binary(f.watch, symbol, a, b, in_place))
 
 
 def inplace_op(f: Frame, symbol: str) -> None:
-    b = f.stack.pop()
-    f.stack.append(operators.binary(f.watch, symbol, f.stack.pop(), b, in_place=True))
+    binary_op(f, symbol, in_place=True)
+
+
+def _with_numbers(f: Frame, symbol: str, a: Any, b: Any, in_place: bool) -> Any:
+    """A binary operator with a traced number on one side."""
+    w = f.watch
+    if is_tensor(a) or is_tensor(b):
+        return hand_over(w, lambda v: operators.binary(w, symbol, v[0], v[1], in_place), (a, b))
+    result = compute(w, symbol, a, b)
+    if result is None:
+        return operators.binary(w, symbol, settle(w, a), settle(w, b), in_place)
+    f.traced = True
+    return result
 
 
 def unary_negative(f: Frame, _: Any) -> None:
-    f.stack.append(operators.unary(f.watch, "-", f.stack.pop()))
+    x = f.stack.pop()
+    f.stack.append(negate(x) if type(x) is Traced else operators.unary(f.watch, "-", x))
 
 
 def unary_positive(f: Frame, _: Any) -> None:
@@ -179,7 +200,13 @@ def to_bool(f: Frame, _: Any) -> None:
 
 def compare_op(f: Frame, symbol: str) -> None:
     b = f.stack.pop()
-    f.stack.append(operators.compare(f.watch, symbol, f.stack.pop(), b))
+    a = f.stack.pop()
+    w = f.watch
+    if (type(a) is Traced and is_tensor(b)) or (type(b) is Traced and is_tensor(a)):
+        found = hand_over(w, lambda v: operators.compare(w, symbol, v[0], v[1]), (a, b))
+    else:
+        found = operators.compare(w, symbol, settle(w, a), settle(w, b))
+    f.stack.append(found)
 
 
 def compare_bool(f: Frame, symbol: str) -> None:
@@ -263,7 +290,10 @@ def _call(f: Frame, function: Any, args: list[Any], names: tuple[str, ...]) -> N
     if function is super and not args:
         f.stack.append(_super(f))
         return
-    f.stack.append(calls.call(f.watch, function, args, kwargs))
+    result = calls.call(f.watch, function, args, kwargs)
+    if type(result) is Traced:
+        f.traced = True
+    f.stack.append(result)
 
 
 def _super(f: Frame) -> Any:
@@ -403,6 +433,15 @@ def import_from(f: Frame, name: str) -> None:
         )
         f.stack.append(scope["found"])
 
+
+#: Handlers that see traced numbers on the stack; before any other they are settled.
+AWARE = frozenset(
+    (
+        nop, pop_top, push_null, copy, swap, load_const, load_fast, store_fast, load_global,
+        load_global_call, load_closure, load_deref, load_attr, load_method, binary_op, inplace_op,
+        unary_negative, compare_op, kw_names, call, call_self, call_kw,
+    )
+)  # fmt: skip
 
 ALL = (
     nop, pop_top, push_null, copy, swap, load_const, load_fast, store_fast, delete_fast,

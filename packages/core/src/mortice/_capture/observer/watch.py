@@ -106,6 +106,8 @@ class Watch:
         self.reasons: list[Reason] = []
         self.stage = stage
         self.frames: list[Any] = []
+        #: (run, position among its numbers) -> where it comes from (``numbers.Given``, ``Computed``).
+        self.number_sources: dict[tuple[int, int], Any] = {}
         self._readers: dict[int, tuple[str, Any]] = {}
         #: Tensors made from Python data, each with its memory as it was made.
         self.constants: list[tuple[Any, Any]] = []
@@ -214,6 +216,11 @@ class Watch:
             if type(value) is tuple or is_tuple(value):
                 self.guard(source, HasLength(len(value)))
         return value
+
+    def read_later(self, source: Source, value: Any) -> None:
+        """A number is there; its value is guarded when something looks at it (``numbers``)."""
+        self._read[id(source)] = value
+        self.guard(source, HasType(type(value)))
 
     def _second_path(self, source: Source, known: Source, value: Any) -> Any:
         if one_of(type(value), _BY_IDENTITY) or isinstance(known, ClassAttribute):
@@ -372,9 +379,9 @@ class Watch:
             if is_tensor(value):
                 yield value, self._sources[id(value)]
 
-    def number_source(self, number: Any) -> Any:
+    def number_source(self, run: int, position: int, number: Any) -> Any:
         """A number that went into a graph: itself, or where it comes from at each call."""
-        return number
+        return self.number_sources.get((run, position), number)
 
     def converted(self, kind: str, value: Any) -> None:
         """The value read last went to Python as ``kind(value)``."""
