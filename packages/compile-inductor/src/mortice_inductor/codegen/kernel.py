@@ -161,6 +161,7 @@ class _Writer:
             self.stage = stage
             jobs = [job for job in self.jobs if job.stage == stage and not job.per_row]
             (self._fold_stage if nest.over >= 0 else self._each_stage)(jobs)
+        self.kept = {}  # the outputs hold their own values now
         self._row_stores([job for job in self.jobs if job.per_row], lanes)
         return self._finished()
 
@@ -176,7 +177,8 @@ class _Writer:
         seen: dict[int, int] = {}
         found: dict[int, tuple[int, Job]] = {}
         for stage in stages:
-            roots = [c for job in self.jobs if job.stage == stage for c in job.cells]
+            passing = (j for j in self.jobs if j.stage == stage and not j.per_row)
+            roots = [c for job in passing for c in job.cells]
             again = [c for c in cells_under(roots) if c.uid in seen and self.varies[c.uid]]
             inner = {u.uid for c in again for a in c.args for u in cells_under([a])}
             for c in again:

@@ -20,7 +20,7 @@ from ..specs import (
     mortice_dtype,
     number_words,
 )
-from .registry import Fallback
+from .registry import UPDATING, Fallback
 
 Log = Callable[[str], None]
 
@@ -151,10 +151,7 @@ class Lowering:
                 "inductor hold operators of mortice.ops alone."
             )
         if schema.mutated:
-            raise CompileError(
-                f"node {node.name} calls {name}, which writes to its argument. Graphs for inductor "
-                "are functional, apart from copy_ to a placeholder at their end."
-            )
+            return self._updating(node, name, bind(schema, args, kwargs), schema.mutated)
         bound = bind(schema, args, kwargs)
         key = name.removeprefix("aten.")
         lowering = None if key in self.fallbacks else self.table.get(key)
@@ -167,6 +164,22 @@ class Lowering:
         else:
             self.log(f"{node.name}: {name} is left to the dispatcher: no lowering")
         return self.foreign(node, args, kwargs)
+
+    def _updating(self, node: Any, name: str, bound: Any, mutated: Sequence[int]) -> Any:
+        """An operator without a functional form, which updates clones: later nodes see the new
+        values under the clones' names.
+        """
+        lowering = UPDATING.get(name.removeprefix("aten."))
+        targets = [node.args[i] for i in mutated if i < len(node.args)]
+        own = all(_is_node(x) and x not in self.placeholders for x in targets)
+        if lowering is None or not own:
+            raise CompileError(
+                f"node {node.name} calls {name}, which writes to its argument. Graphs for inductor "
+                "are functional, apart from copy_ to a placeholder at their end."
+            )
+        result, updated = lowering(self.trace, *bound)
+        self.env.update(zip(targets, updated))
+        return result
 
     def _write(self, target: Any, args: Any) -> Value:
         k = self.placeholders.get(target)

@@ -13,7 +13,7 @@ from mortice_llvm.dtypes import computes_as
 
 from ..ir.values import Trace, Value
 from .reduction import count, mean_of, moments
-from .registry import Fallback, is_float, lowers, operand
+from .registry import Fallback, is_float, lowers, operand, updates
 
 
 def _real(x: Value) -> str:
@@ -158,6 +158,29 @@ def batch_statistics(
     out = t.cast(_affine(t, x_hat, w, b), x.dtype)
     flat = (x.shape[1],)
     return out, t.reshape(mean, flat), t.reshape(rstd, flat), t.reshape(var, flat)
+
+
+@updates("_native_batch_norm_legit")
+def _batch_norm_with_running(
+    t: Trace, x: Value, weight: Any, bias: Any, mean: Value, var: Value, training: bool,
+    momentum: float, eps: float,
+) -> tuple[Any, tuple[Value, Value]]:  # fmt: skip
+    if not training:
+        return _batch_norm_no_training(t, x, weight, bias, mean, var, momentum, eps), (mean, var)
+    out, batch_mean, rstd, batch_var = batch_statistics(t, x, weight, bias, eps)
+    n = count(x, (0, *range(2, len(x.shape))))
+    squares = t.fn("mul", batch_var, t.size(n, batch_var.dtype))
+    unbiased = t.fn("div", squares, t.size(max(n - 1, 1), batch_var.dtype))
+    dtype = _statistics_dtype(x, weight, bias)
+    result = out, t.cast(batch_mean, dtype), t.cast(rstd, dtype)
+    return result, (_moved(t, mean, batch_mean, momentum), _moved(t, var, unbiased, momentum))
+
+
+def _moved(t: Trace, old: Value, new: Value, momentum: float) -> Value:
+    """old + momentum (new - old), in the dtype of ``old``."""
+    before = t.cast(old, new.dtype)
+    step = t.fn("mul", t.fn("sub", new, before), t.const(momentum, new.dtype))
+    return t.cast(t.fn("add", before, step), old.dtype)
 
 
 @lowers("_native_batch_norm_legit_no_training")

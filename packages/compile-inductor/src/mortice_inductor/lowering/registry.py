@@ -34,6 +34,21 @@ def lowers(*names: str) -> Callable[[Lowering], Lowering]:
     return register
 
 
+#: Operators that write to arguments and have no other form: a lowering gives (results, the new
+#: values of the arguments written to).
+UPDATING: dict[str, Callable[..., tuple[Any, Sequence[Any]]]] = {}
+
+
+def updates(name: str) -> Callable[[Lowering], Lowering]:
+    """Registers a lowering of an operator that writes to its arguments."""
+
+    def register(fn: Lowering) -> Lowering:
+        UPDATING[f"{name}.default"] = fn
+        return fn
+
+    return register
+
+
 # -- dtypes --------------------------------------------------------------------------------------
 
 _CATEGORY = {"b": 0, "u": 1, "i": 1, "f": 2}

@@ -56,7 +56,7 @@ def tracked_call(training: Any, kind: type, edge: Any, info: Any) -> Callable[..
         saved.append(f"s{n}, ")
     returned = "".join(f"r{i}, " for i in range(traced.returned))
     lines += [f"node.saved = ({''.join(saved)})", f"return ({returned})"]
-    scope = {
+    scope: dict[str, Any] = {
         "GLOBAL": GLOBAL, "AUTOGRAD": K.AUTOGRAD, "new": _new, "Output": Output, "Saved": Saved,
         "SavedResult": SavedResult, "alias_of": alias_of, "edge": edge, "kind": kind,
         "info": info, "training": training, "general": training, "forward": training.forward,
