@@ -57,6 +57,8 @@ def test_results_are_those_of_the_cpu(name: str, mitre: Any) -> None:
         assert mortice.allclose(f.cpu(), e, rtol=1e-5, atol=1e-6)
 
 
+# Gradients of leaves are added up outside of compiled code.
+@pytest.mark.filterwarnings("ignore:aten..add.Tensor has no kernel for device 'mitre'")
 def test_writes_numbers_and_training(mitre: Any) -> None:
     def body(c: Any, a: Any, s: Any) -> Any:
         return c("copy_", a, c("mul.Scalar", a, s))

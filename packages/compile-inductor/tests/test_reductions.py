@@ -234,3 +234,40 @@ def test_through_reshapes() -> None:
 
     compiled = check(body, x)
     assert kernels(compiled) == 1
+
+
+@pytest.mark.parametrize("reduction", [0, 1, 2])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_negative_log_likelihood(reduction: int, weighted: bool) -> None:
+    x = mortice.log_softmax(rand(9, 5), -1)
+    x[4, 2] = float("-inf")
+    target = mortice.tensor([0, 4, 1, 3, 2, 2, 0, 1, 4])
+    w = rand(5).abs() if weighted else None
+
+    def forward(c: Any, a: Any, t: Any, *rest: Any) -> Any:
+        n = c("nll_loss_forward", a, t, rest[0] if rest else None, reduction, 2)
+        return first(c, n), first(c, n, 1)
+
+    given = (x, target, w) if weighted else (x, target)
+    compiled = check(forward, *given)
+    assert kernels(compiled) >= 1
+    out, total = mortice.ops.aten.nll_loss_forward(x, target, w, reduction, 2)
+
+    def backward(c: Any, g: Any, a: Any, t: Any, s: Any, *rest: Any) -> Any:
+        return c("nll_loss_backward", g, a, t, rest[0] if rest else None, reduction, 2, s)
+
+    check(backward, mortice.ones_like(out), x, target, total, *given[2:])
+
+
+def test_a_target_out_of_bounds_raises() -> None:
+    from inductor_graphs import graph
+
+    from mortice_inductor import compile_fx
+
+    gm = graph(lambda c, a, t: first(c, c("nll_loss_forward", a, t, None, 1, -100)), 2)
+    x = rand(3, 4)
+    compiled = compile_fx(gm, [x, mortice.tensor([0, 1, 2])])
+    compiled(x, mortice.tensor([0, -100, 3]))
+    for bad in (4, -1):
+        with pytest.raises(mortice.errors.DimensionError, match="there are 4 classes"):
+            compiled(x, mortice.tensor([0, 1, bad]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from . import activation as _activation
 from . import factory as _factory
 from . import indexing as _indexing
+from . import loss as _loss
 from . import matrix as _matrix
 from . import norm as _norm
 from . import pointwise as _pointwise

@@ -10,12 +10,7 @@ from typing import Any
 from ..ir import index as ix
 from ..ir.values import Value, broadcast_shapes, identity
 from .graph import Check, Lowering
-from .registry import Fallback, kind, lowers, wrap_dim
-
-
-def _wants_graph(fn: Any) -> Any:
-    fn.wants_graph = True
-    return fn
+from .registry import Fallback, kind, lowers, wants_graph, wrap_dim
 
 
 def _inside(graph: Lowering, index: Value, n: int, *, negative: bool, what: str) -> Value:
@@ -38,7 +33,7 @@ def _inside(graph: Lowering, index: Value, n: int, *, negative: bool, what: str)
 
 
 @lowers("embedding")
-@_wants_graph
+@wants_graph
 def _embedding(
     graph: Lowering, weight: Value, indices: Value, padding_idx: int = -1, scale: bool = False,
     sparse: bool = False,
@@ -64,7 +59,7 @@ def _looked_up(
 
 
 @lowers("index_select")
-@_wants_graph
+@wants_graph
 def _index_select(graph: Lowering, x: Value, dim: int, index: Value) -> Value:
     if not x.shape or len(index.shape) != 1:
         raise Fallback("an index that is no vector")
@@ -73,7 +68,7 @@ def _index_select(graph: Lowering, x: Value, dim: int, index: Value) -> Value:
 
 
 @lowers("gather")
-@_wants_graph
+@wants_graph
 def _gather(graph: Lowering, x: Value, dim: int, index: Value, sparse_grad: bool = False) -> Value:
     if not x.shape or len(x.shape) != len(index.shape):
         raise Fallback("gather from a single number")
@@ -86,7 +81,7 @@ def _gather(graph: Lowering, x: Value, dim: int, index: Value, sparse_grad: bool
 
 
 @lowers("index.Tensor", "_unsafe_index.Tensor")
-@_wants_graph
+@wants_graph
 def _index(graph: Lowering, x: Value, indices: Sequence[Value | None]) -> Value:
     t = graph.trace
     kind(x.dtype)

@@ -11,12 +11,7 @@ from ..ir import index as ix
 from ..ir.values import Shape, Trace, Value, identity
 from ..specs import loop_name
 from .graph import Lowering, Random
-from .registry import Fallback, float_default, is_float, lowers, operand
-
-
-def _wants_graph(fn: Any) -> Any:
-    fn.wants_graph = True
-    return fn
+from .registry import Fallback, float_default, is_float, lowers, operand, wants_graph
 
 
 def _stream(graph: Lowering, generator: Any) -> Random:
@@ -55,7 +50,7 @@ def uniform(t: Trace, shape: Shape, dtype: str, stream: Random) -> Value:
 
 
 @lowers("rand.generator")
-@_wants_graph
+@wants_graph
 def _rand(
     graph: Lowering, size: Sequence[int], generator: Any = None, dtype: Any = None,
     layout: Any = None, device: Any = None, *rest: Any,
@@ -72,7 +67,7 @@ def _uniform(graph: Lowering, size: Shape, generator: Any, dtype: Any, device: A
 
 
 @lowers("rand")
-@_wants_graph
+@wants_graph
 def _rand_default(
     graph: Lowering, size: Sequence[int], dtype: Any = None, layout: Any = None,
     device: Any = None, *rest: Any,
@@ -81,7 +76,7 @@ def _rand_default(
 
 
 @lowers("rand_like")
-@_wants_graph
+@wants_graph
 def _rand_like(
     graph: Lowering, x: Value, dtype: Any = None, layout: Any = None, device: Any = None, *rest: Any
 ) -> Value:
@@ -89,7 +84,7 @@ def _rand_like(
 
 
 @lowers("rand_like.generator")
-@_wants_graph
+@wants_graph
 def _rand_like_generator(
     graph: Lowering, x: Value, generator: Any = None, dtype: Any = None, layout: Any = None,
     device: Any = None, *rest: Any,
@@ -98,7 +93,7 @@ def _rand_like_generator(
 
 
 @lowers("native_dropout")
-@_wants_graph
+@wants_graph
 def _native_dropout(graph: Lowering, x: Value, p: float, train: bool | None) -> Any:
     t = graph.trace
     if not is_float(x.dtype):

@@ -49,6 +49,14 @@ def updates(name: str) -> Callable[[Lowering], Lowering]:
     return register
 
 
+def wants_graph(fn: Lowering) -> Lowering:
+    """Marks a lowering that gets the ``Lowering`` of the graph in place of its trace: for draws
+    from generators and for checks of values.
+    """
+    fn.wants_graph = True  # pyright: ignore[reportFunctionMemberAccess]
+    return fn
+
+
 # -- dtypes --------------------------------------------------------------------------------------
 
 _CATEGORY = {"b": 0, "u": 1, "i": 1, "f": 2}

@@ -95,7 +95,6 @@ def _native(program: Program) -> bool:
     return (
         not program.constants
         and not plan.draws
-        and not plan.checks
         and all(isinstance(s, TensorSpec | NumberSpec) for s in plan.specs)
         and all(step[0] == "native" for step in plan.steps)
         and len(buffers) == len(set(buffers))
@@ -229,6 +228,7 @@ class _Writer:
         code = self.code
         outputs = self.program.plan.outputs
         arrays = [m.array for m in made]
+        self._unless_wrong({m.number: m.array for m in made}, arrays)
         result = code.call("PyTuple_New", str(len(outputs)))
         self._unless_null(result, arrays)
         owned = {m.number: m.array for m in made}
@@ -245,6 +245,20 @@ class _Writer:
         code.label("miss")
         given = [code.object(self.program), "%args", "%nargs", "%kwnames"]
         code.do(f"ret ptr {code.call('PyObject_Vectorcall', *given)}")
+
+    def _unless_wrong(self, made: dict[int, str], arrays: list[str]) -> None:
+        """Where a check of values failed the program runs again, and raises."""
+        code = self.code
+        for number, _ in self.program.plan.checks:
+            data = code.field(made[number], c.ARRAY_DATA)
+            wrong, on = code.fresh("wrong"), code.fresh("on")
+            fine = code.value(f"icmp eq i8 {code.field(data, 0, 'i8')}, 0")
+            code.do(f"br i1 {fine}, label %{on}, label %{wrong}")
+            code.label(wrong)
+            for x in arrays:
+                code.call("Py_DecRef", x)
+            code.do("br label %miss")
+            code.label(on)
 
     def _tensor(self, number: int, array: str, owned: list[str]) -> str:
         """A Tensor over a new array, as ``mortice.backend.wrap`` makes it."""
