@@ -75,6 +75,8 @@ class Shown(types.ModuleType):
         if self.__name__ == "torch" and name.startswith("_") and f"torch.{name}" not in ADDED:
             target = None  # what is private of mortice is not what is private of torch
         path = f"{self.__name__}.{name}"
+        if any(known.startswith(path + ".") for known in ADDED):
+            return importlib.import_module(path)
         if any(path in known for known in (sys.modules, SAME, ADDED, STAR, BORROWED)):
             return importlib.import_module(path)
         if hasattr(target, name):
@@ -117,7 +119,7 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
                 return Shown(name, importlib.import_module(SAME[name]), added)
             except ImportError:
                 return AbsentModule(name)
-        if added:
+        if added or any(known.startswith(name + ".") for known in ADDED):
             return Shown(name, types.SimpleNamespace(), added)
         return AbsentModule(name)
 
@@ -377,7 +379,11 @@ ADDED: dict[str, dict[str, Any]] = {
             prefix + cls.__name__, (testcase.TestCase,), {}
         ),
     },
-    "torch._custom_op.impl": {"global_registry": {}, "infer_schema": mortice.library.infer_schema},
+    "torch._custom_op.impl": {
+        "global_registry": {},
+        "infer_schema": mortice.library.infer_schema,
+        "get_ctx": mortice.library.get_ctx,
+    },
     "torch.testing._internal.optests": {
         "opcheck": mortice.library.opcheck,
         "OpCheckError": mortice.testing.OpCheckError,

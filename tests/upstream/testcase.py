@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
+import importlib
 import inspect
 import itertools
 import math
@@ -131,7 +132,9 @@ def _difference(a: Any, b: Any, options: dict[str, Any]) -> str | None:
 def _tensor_difference(a: Any, b: Any, options: dict[str, Any]) -> str | None:
     if not (isinstance(a, mortice.Tensor) and isinstance(b, mortice.Tensor)):
         number, tensor = (b, a) if isinstance(a, mortice.Tensor) else (a, b)
-        if not isinstance(number, (int, float, complex, np.ndarray, list)):
+        if not isinstance(number, (int, float, complex, np.ndarray, list)) or not isinstance(
+            tensor, mortice.Tensor
+        ):
             return f"{a!r}, expected {b!r}"
         same = np.allclose(tensor.detach().numpy(), number, equal_nan=True)
         return None if same else f"{a!r}, expected {b!r}"
@@ -203,8 +206,8 @@ def instantiate_parametrized_tests(cls: type) -> type:
 
 def _bound(function: Any, kwargs: dict[str, Any]) -> Any:
     @functools.wraps(function)
-    def run(self: Any, *args: Any) -> Any:
-        return function(self, *args, **kwargs)
+    def run(self: Any, *args: Any, **more: Any) -> Any:
+        return function(self, *args, **kwargs, **more)
 
     return run
 
@@ -330,7 +333,7 @@ def everything() -> dict[str, Any]:
     )
     modules = (contextlib, copy, functools, inspect, itertools, math, os, pickle, random, re)
     given.update({m.__name__: m for m in (*modules, subprocess, sys, tempfile, unittest, warnings)})
-    given["pytree"] = sys.modules.get("torch.utils._pytree")
+    given["pytree"] = importlib.import_module("torch.utils._pytree")
     given["torch"] = sys.modules["torch"]
     given["np"] = given["numpy"] = np
     return given

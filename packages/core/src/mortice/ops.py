@@ -38,6 +38,10 @@ class OpOverload:
         return self.operator.schema
 
     @property
+    def _name(self) -> str:
+        return self.operator.qualified
+
+    @property
     def namespace(self) -> str:
         return self.operator.schema.namespace
 

@@ -50,7 +50,7 @@ def handle_mortice_function(
 ) -> Any:
     """Offer a call of ``public_api`` to the modes and to the overriding arguments."""
     name = f"{public_api.__module__}.{getattr(public_api, '__qualname__', public_api)}"
-    return call_overridden(public_api, list(relevant_args), args, kwargs, name)
+    return call_overridden(public_api, list(relevant_args), args, kwargs, name, DeprecationWarning)
 
 
 def is_tensor_like(value: Any) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import mortice as _m
+from mortice._dispatch.call import seen_as_itself as _seen_as_itself
 
 digamma = _m.digamma
 entr = _m.special_entr
@@ -36,11 +37,13 @@ xlogy = _m.xlogy
 zeta = _m.special_zeta
 
 
+@_seen_as_itself
 def softmax(input: Any, dim: int, *, dtype: Any = None) -> Any:
     """exp(input) normalised to sum to 1 along ``dim``."""
     return _m.softmax(input, dim, dtype=dtype)
 
 
+@_seen_as_itself
 def log_softmax(input: Any, dim: int, *, dtype: Any = None) -> Any:
     """The logarithm of ``softmax``."""
     return _m.log_softmax(input, dim, dtype=dtype)

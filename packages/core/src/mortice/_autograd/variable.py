@@ -193,6 +193,8 @@ def get_data(t: Any) -> Any:
 
     if GLOBAL.watch:
         GLOBAL.settle(t, "data")
+    if t._k & K.PYTHON:
+        return t.detach()  # the class decides what that is
     r = alias_of(t)
     s = storage_of(t)
     own = object.__new__(Storage)

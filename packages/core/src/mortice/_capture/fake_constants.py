@@ -24,7 +24,7 @@ def applies(op: Operator) -> bool:
         and arguments[0].type.is_tensor
         and not any(a.type.is_tensor and a.type.is_list for a in arguments)
         and op.schema.mutated in ((), (0,))
-        and op.row.kind in ("kernel", "inplace", "composite")
+        and op.row.kind in ("kernel", "inplace", "composite", "view")
         and op.row.family not in ("random", "metadata")
         and op.name not in ("_local_scalar_dense", "resize_")
     )

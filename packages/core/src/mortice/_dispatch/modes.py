@@ -60,7 +60,7 @@ class NoImplementation(TypeError):
     """All handlers returned NotImplemented; Python operators then try the other operand's."""
 
 
-def _handler(value: Any) -> Any:
+def _handler(value: Any, warning: type[Warning]) -> Any:
     """``__mortice_function__`` of an argument's class; one that is a plain method is warned of."""
     found = value.__mortice_function__
     if getattr(found, "__self__", None) is value and not isinstance(value, type):
@@ -68,7 +68,7 @@ def _handler(value: Any) -> Any:
 
         warnings.warn(
             f"{type(value).__name__}.__mortice_function__ is a plain method; make it a classmethod.",
-            DeprecationWarning,
+            warning,
             stacklevel=4,
         )
     return found
@@ -80,7 +80,12 @@ def through_function_overrides(packet: Any, args: Sequence[Any], kwargs: Mapping
 
 
 def call_overridden(
-    public: Any, relevant: Sequence[Any], args: Sequence[Any], kwargs: Mapping[str, Any], name: str
+    public: Any,
+    relevant: Sequence[Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    name: str,
+    warning: type[Warning] = UserWarning,
 ) -> Any:
     """The protocol of ``__mortice_function__``: the first result that is not NotImplemented."""
     overloaded = [] if THREAD.subclasses_disabled else _overloaded(relevant)
@@ -98,7 +103,7 @@ def call_overridden(
         if result is not NotImplemented:
             return result
     for value in overloaded:
-        result = _handler(value)(public, types, tuple(args), dict(kwargs))
+        result = _handler(value, warning)(public, types, tuple(args), dict(kwargs))
         if result is not NotImplemented:
             return result
     if not overloaded and not asked:

@@ -306,6 +306,9 @@ class _Parser:
 
     def returns(self) -> list[Return]:
         self.blank()
+        if self.text[self.at :].strip() == "None":  # as PyTorch lets "()" be written
+            self.at = len(self.text)
+            return []
         if not self.take("("):
             return [Return("", self.type())]
         found: list[Return] = []

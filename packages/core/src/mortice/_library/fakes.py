@@ -36,6 +36,17 @@ class FakeContext:
             )
         return self._new_size(min, max)
 
+    def create_unbacked_symint(self, *, min: int = 2, max: int | None = None) -> Any:
+        """The old name of ``new_dynamic_size``."""
+        import warnings
+
+        warnings.warn(
+            "create_unbacked_symint is deprecated; use new_dynamic_size instead.",
+            FutureWarning,
+            stacklevel=2,
+        )
+        return self.new_dynamic_size(min=min, max=max)
+
 
 def get_ctx() -> FakeContext | None:
     """The context of the fake that is running, or None outside of fakes."""

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from mortice._autograd.function import FunctionCtx, saved, zeros
+from mortice._autograd.grad_mode import no_grad
 from mortice._autograd.node import Info, Node, attach_many, attach_single
 from mortice._base.errors import AutogradError, RegistrationError
 from mortice._dispatch.operator import Kernel, Operator
@@ -99,7 +100,8 @@ def _recording(nxt: Kernel, op: Operator, backward: Any, setup_context: Any) -> 
                 _run_backward, (op, backward))  # fmt: skip
 
     def recorded(*values: Any) -> Any:
-        result = nxt(*values)
+        with no_grad():  # as a Function's forward, so that x.numpy() is allowed
+            result = nxt(*values)
         node = _CustomNode()
         node.info = info
         node.ctx = ctx = FunctionCtx()
@@ -132,7 +134,8 @@ def _recording(nxt: Kernel, op: Operator, backward: Any, setup_context: Any) -> 
             }
             if keyword_names:
                 given["keyword_only_inputs"] = dict(zip(keyword_names, values[positional:]))
-            setup_context(**given)
+            with no_grad():
+                setup_context(**given)
         outputs = [result] if single else list(result)
         ctx._outputs = [_zero_spec(x) for x in outputs]
         ctx._node = weakref.ref(node)
@@ -171,6 +174,8 @@ def _run_backward(node: Any, grads: Any) -> Any:
     if not isinstance(found, tuple):
         found = (found,)
     n = len(node.structure)
+    if len(found) < n:
+        found += _left_away(op, len(found), n)
     if len(found) != n:
         raise AutogradError(
             f"{op.qualified}: expected backward to return {n} gradients, one for each input, but got "
@@ -195,6 +200,13 @@ def _run_backward(node: Any, grads: Any) -> Any:
             )
         out += [_checked(op, i, x) for x in items]
     return out
+
+
+def _left_away(op: Operator, start: int, stop: int) -> tuple[None, ...]:
+    """No gradients for trailing arguments that are no tensors and have defaults."""
+    rest = op.schema.arguments[start:stop]
+    fits = all(a.has_default and not a.type.is_tensor for a in rest)
+    return (None,) * (stop - start) if fits else ()
 
 
 def _checked(op: Operator, position: int, value: Any) -> Any:

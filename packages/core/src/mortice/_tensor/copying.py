@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from mortice._base.errors import AutogradError
+from mortice._base.errors import AutogradError, InvalidState
 from mortice._dispatch import keys as K
 from mortice._dispatch.state import GLOBAL
 from mortice._tensor import make
@@ -143,6 +143,11 @@ def deepcopy(self: Tensor, memo: dict[int, Any]) -> Any:
         GLOBAL.settle(self, "deepcopy")
     if self._k & K.PYTHON and getattr(self._a, "buffer", self) is None:
         made = memo[id(self)] = self.clone()  # a wrapper: its class knows what it holds
+        if type(made) is not type(self):
+            raise InvalidState(
+                f"deepcopy of a {type(self).__name__} clones it, and its clone() gave a "
+                f"{type(made).__name__}. Give the class a __deepcopy__, or mend its clone."
+            )
         return made
     if not self.is_leaf:
         raise AutogradError(

@@ -56,7 +56,16 @@ def make_wrapper_subclass(
     dispatch_device: bool = False,
     dispatch_layout: bool = False,
 ) -> Any:
-    """A tensor of ``cls`` with metadata but no data; its ``__mortice_dispatch__`` does the rest."""
+    """A tensor of ``cls`` with metadata but no data; its ``__mortice_dispatch__`` does the rest.
+
+    NotImplementedError for the ``dispatch_*`` options: sizes, strides, device and layout are what is
+    given here; a class may show others by properties of its own.
+    """
+    if dispatch_sizes_strides_policy is not None or dispatch_device or dispatch_layout:
+        raise NotImplementedError(
+            "_make_wrapper_subclass: sizes, strides, device and layout are not asked of "
+            "__mortice_dispatch__. Leave the dispatch_ options away, and define properties on the class."
+        )
     if not (isinstance(cls, type) and issubclass(cls, Tensor)):
         raise ArgumentError(f"{cls!r} must derive from mortice.Tensor")
     if not overrides_dispatch(cls):
