@@ -10,13 +10,13 @@ from typing import Any
 from mortice._autograd.grad_mode import no_grad, set_grad_enabled
 from mortice._autograd.node import Info, Node, attach_many, save, save_result, unpack
 from mortice._autograd.views import refresh
-from mortice._base.errors import AutogradError
 from mortice._dispatch import keys as K
 from mortice._dispatch.state import THREAD
 from mortice._tensor.make import alias_of
 from mortice.fx.symbols import bindings
 
 from . import costs
+from .again import Again, Held, held, present
 from .joint import Traced
 from .partition import Backward, backward_half, choose_saved, counterparts, forward_half
 from .stages import Stages
@@ -26,10 +26,11 @@ from .tracked import tracked_call
 class CompiledNode(Node):
     """The history of what one call of a compiled graph returned."""
 
-    __slots__ = ("sizes", "training")
+    __slots__ = ("inputs", "sizes", "training")
 
     training: Training
     sizes: dict[str, int]
+    inputs: tuple[Held, ...]
 
 
 class Training:
@@ -46,6 +47,7 @@ class Training:
         self._context = contextvars.copy_context()
         self._lock = threading.RLock()
         self._backwards: dict[tuple[bool, ...], _Compiled] = {}
+        self._twice: Again | None = None
         with stages.timed("partition"):
             self.saved, _ = choose_saved(joint)
             forward = forward_half(joint, self.saved, traced.plain, traced.recorded)
@@ -54,6 +56,9 @@ class Training:
         self._with_tangent = frozenset(traced.tangents)
         self.aliases = [i for i, node in enumerate(joint.outputs) if _may_alias(node)]
         self.sources = _sources(traced, self.saved)
+        kept = {i for kind, i in self.sources if kind == "primal"}
+        #: Inputs that nothing is kept of: held weakly, for gradients of gradients alone.
+        self.unsaved = [i for i in range(len(joint.primals)) if i not in kept]
         self.size_reader = _size_reader(traced)
         #: What to call: the same as the object itself, faster where that can be.
         self.entry = tracked_call(self, CompiledNode, _edge, _INFO)
@@ -68,6 +73,7 @@ class Training:
         node = CompiledNode()
         node.info = _INFO
         node.training = self
+        node.inputs = held([inputs[i] for i in self.unsaved])
         node.edges = tuple([_edge(inputs[i]) for i in self.inputs])
         node.sizes = self.size_reader(*inputs) if self.size_reader is not None else {}
         tracked = self._with_tangent
@@ -87,6 +93,8 @@ class Training:
     def backward(self, node: CompiledNode, grads: list[Any]) -> tuple[Any, ...]:
         """Gradients of the inputs that have one, given those of the outputs."""
         saved = unpack(node)
+        if THREAD.grad_enabled:
+            return self._again().gradients(self._inputs_of(node, saved), grads)
         given = tuple([grads[i] is not None for i in self.traced.tangents])
         compiled = self._backwards.get(given) or self._compile_backward(given)
         half = compiled.half
@@ -97,8 +105,21 @@ class Training:
         run = compiled.run if compiled.holds(node.sizes) else half.module
         with no_grad():
             found = run(*kept, *[node.sizes[name] for name in half.sizes], *tangents)
-        result = tuple([found[i] for i in self.inputs])
-        return _differentiable_once(node, result, tangents) if THREAD.grad_enabled else result
+        return tuple([found[i] for i in self.inputs])
+
+    def _inputs_of(self, node: CompiledNode, saved: list[Any]) -> list[Any]:
+        """What the graph was called with."""
+        values: dict[int, Any] = {
+            i: value for (kind, i), value in zip(self.sources, saved) if kind == "primal"
+        }
+        values.update((i, present(*x)) for i, x in zip(self.unsaved, node.inputs))
+        return [values[i] for i in range(len(values))]
+
+    def _again(self) -> Again:
+        with self._lock:
+            if self._twice is None:
+                self._twice = Again(self.stages.gm, self.traced)
+            return self._twice
 
     def _tangent(self, grads: list[Any], output: int, node: CompiledNode) -> Any:
         if grads[output] is not None:
@@ -198,30 +219,3 @@ def _backward(node: Any, grads: list[Any]) -> tuple[Any, ...]:
 
 
 _INFO = Info("CompiledBackward", _backward, None)
-
-
-# -- gradients of gradients -----------------------------------------------------------------------
-
-
-def _refuse(node: Any, grads: list[Any]) -> Any:
-    raise AutogradError(
-        "the gradient of a compiled function is asked for a second time (create_graph=True), and "
-        "its backward graph has no derivative. Compile the function with backend='eager', whose "
-        "operators record their own histories, or call it uncompiled."
-    )
-
-
-_TWICE = Info("CompiledBackwardBackward", _refuse, None)
-
-
-def _differentiable_once(
-    node: CompiledNode, found: tuple[Any, ...], tangents: Sequence[Any]
-) -> tuple[Any, ...]:
-    """The gradients with a history that raises when it is followed."""
-    results = [None if g is None else alias_of(g) for g in found]
-    history = Node()
-    history.info = _TWICE
-    history.edges = (*node.edges, *(t._g for t in tangents if t._g is not None))
-    history.saved = ()
-    attach_many(history, results)
-    return tuple(results)

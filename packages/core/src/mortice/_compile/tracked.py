@@ -16,6 +16,8 @@ from mortice._dispatch import keys as K
 from mortice._dispatch.state import GLOBAL
 from mortice._tensor.make import alias_of
 
+from .again import held
+
 _new = object.__new__
 
 
@@ -36,6 +38,8 @@ def tracked_call(training: Any, kind: type, edge: Any, info: Any) -> Callable[..
     lines += [f"{''.join(n + ', ' for n in names)}= inputs"] if names else []
     lines += ["results = forward(*inputs)", "node = new(kind)", "node.info = info"]
     lines += ["node.training = training", "node.extra = None"]
+    unsaved = "".join(f"x{i}, " for i in training.unsaved)
+    lines += [f"node.inputs = {f'held(({unsaved}))' if unsaved else '()'}"]
     edges = [f"x{i}._g if not GLOBAL.views_may_be_stale else edge(x{i}), " for i in training.inputs]
     lines += [f"node.edges = ({''.join(edges)})"]
     lines += [f"node.sizes = {'sizes(*inputs)' if training.size_reader else '{}'}"]
@@ -58,7 +62,7 @@ def tracked_call(training: Any, kind: type, edge: Any, info: Any) -> Callable[..
     lines += [f"node.saved = ({''.join(saved)})", f"return ({returned})"]
     scope: dict[str, Any] = {
         "GLOBAL": GLOBAL, "AUTOGRAD": K.AUTOGRAD, "new": _new, "Output": Output, "Saved": Saved,
-        "SavedResult": SavedResult, "alias_of": alias_of, "edge": edge, "kind": kind,
+        "SavedResult": SavedResult, "alias_of": alias_of, "edge": edge, "held": held, "kind": kind,
         "info": info, "training": training, "general": training, "forward": training.forward,
         "sizes": training.size_reader,
     }  # fmt: skip
