@@ -10,5 +10,9 @@ segment         a captured graph -> something that runs it
 joint           the forward and backward graph of a captured graph in one
 partition       cutting it in two, by minimum cut
 function        the autograd node that runs a compiled backward
+tracked         its call, spelt out
+again           gradients of gradients
+examples        inputs as tracing needs them; what was asked of numbers and sizes
+explain, page   reports as text and as an HTML page
 ==============  =============================================================
 """
