@@ -94,7 +94,8 @@ class Plan:
         self.cells = tuple(cells)
         self.steps = tuple(steps)
         self.written = written_leaves(steps)
-        self.rebased = tuple(n for n, _ in written_leaves([s for s in steps if s.call.grad]))
+        recorded = [s for s in steps if s.call.grad and _gives_history(s.call.op.schema)]
+        self.rebased = tuple(n for n, _ in written_leaves(recorded))
         self.tracked = any(s.call.grad for s in steps)
         outputs = [o for o in all_outputs(steps) if mask[o.number]]
         self.fills: list[tuple[int, list[Output], list[Output]]] = []
@@ -260,6 +261,16 @@ def written_leaves(steps: Sequence[Step]) -> list[tuple[int, int]]:
             if isinstance(cell, Leaf):
                 found[cell.number] = found.get(cell.number, 0) + 1
     return list(found.items())
+
+
+def _gives_history(schema: Any) -> bool:
+    """Whether what the operator writes to gets a new history: not the running statistics of batch
+    norm, which it does not return.
+    """
+    returned = {r.type.alias for r in schema.returns}
+    return schema.namespace != "aten" or any(
+        schema.arguments[i].type.alias in returned for i in schema.mutated
+    )
 
 
 def wanted_cells(steps: Sequence[Step], mask: Any) -> list[Slot]:

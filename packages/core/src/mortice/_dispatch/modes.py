@@ -268,7 +268,8 @@ def _wrapper_types(values: Sequence[Any]) -> tuple[type, ...]:
 def kernel_for_modes(op: Operator) -> Kernel | None:
     """Hand a call to the innermost dispatch mode; composites are taken apart first."""
     body = op.registered("CompositeImplicitAutograd") or op.body()
-    if body is None or op.registered("CompositeExplicitAutograd") is not None:
+    kept = op.registered("CompositeExplicitAutograd") is not None or _is_core(op)
+    if body is None or kept:
         return _through_mode(op)
     if op.row.derivative in ("", "none"):
         return mark_composite(body)
@@ -279,6 +280,11 @@ def kernel_for_modes(op: Operator) -> Kernel | None:
         return (whole if modes and modes[-1].keeps_differentiable else body)(*values)
 
     return mark_composite(as_wanted)
+
+
+def _is_core(op: Operator) -> bool:
+    """Core ATen operators with a shape rule are what graphs are made of, composite or not."""
+    return "core" in op.row.tags and bool(op.row.shape)
 
 
 def _through_mode(op: Operator) -> Kernel:

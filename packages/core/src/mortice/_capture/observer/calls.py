@@ -54,6 +54,9 @@ def call(w: Watch, f: Any, args: Args, kwargs: Kwargs) -> Any:
         return call(w, f.__func__, (f.__self__, *args), kwargs)
     if framework.is_compiled(f):
         return call(w, f.fn, args, kwargs)
+    if framework.is_operator_object(f):
+        given = {name: settle(w, x) for name, x in kwargs.items()}
+        return _call_operator(w, f, settled(w, args), given)
     if not (issubclass(kind, type) or module_of(kind) == "builtins"):
         method = special(w, f, "__call__")
         if method is not None:
@@ -70,8 +73,6 @@ def call(w: Watch, f: Any, args: Args, kwargs: Kwargs) -> Any:
         return builtin_calls.call_unbound(w, f, args, kwargs)
     if kind is functools.partial:
         return _call_partial(w, f, args, kwargs)
-    if framework.is_operator_object(f):
-        return _call_operator(w, f, args, kwargs)
     return native(w, f, args, kwargs, f"calls a {kind.__name__}")
 
 
