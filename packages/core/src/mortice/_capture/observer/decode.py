@@ -18,7 +18,7 @@ from types import CodeType
 from typing import Any
 
 #: Versions with a table.
-VERSIONS = ((3, 11),)
+VERSIONS = ((3, 11), (3, 12), (3, 13))
 
 _GENERATORS = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
 
@@ -108,7 +108,10 @@ def _decode(code: CodeType) -> Program:
         row = rows.TABLE.get(instruction.opname)
         if row is None:
             raise Unsupported(f"{code.co_name} uses {instruction.opname}")
-        decoded.append((row, None) if isinstance(row, str) else row(instruction, code, index))
+        made = (row, None) if isinstance(row, str) else row(instruction, code, index)
+        if made[0] == "unsupported":
+            raise Unsupported(f"{code.co_name} uses {instruction.opname} {instruction.arg}")
+        decoded.append(made)
         line = _line_start(instruction)
         if line is not None:
             starts.append(number)

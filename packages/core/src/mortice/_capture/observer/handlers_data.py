@@ -60,7 +60,36 @@ def _unbound(name: str) -> UnboundLocalError:
 
 
 def store_fast(f: Frame, name: str) -> None:
-    f.locals[name] = f.stack.pop()
+    value = f.stack.pop()
+    if value is NULL:
+        f.locals.pop(name, None)  # 3.12: a name that had no value before a comprehension
+    elif type(value) is types.CellType and name in f.code.co_cellvars:
+        f.cells[name] = value
+    else:
+        f.locals[name] = value
+
+
+def load_fast_and_clear(f: Frame, name: str) -> None:
+    """3.12: a comprehension's variable; what the name was before comes back after it."""
+    if name in f.cells:
+        f.stack.append(f.cells.pop(name))
+    else:
+        f.stack.append(f.locals.pop(name, NULL))
+
+
+def load_fast_pair(f: Frame, names: tuple[str, str]) -> None:
+    for name in names:
+        (load_closure if name in f.cells else load_fast)(f, name)
+
+
+def store_fast_load_fast(f: Frame, names: tuple[str, str]) -> None:
+    store_fast(f, names[0])
+    load_fast(f, names[1])
+
+
+def store_fast_pair(f: Frame, names: tuple[str, str]) -> None:
+    store_fast(f, names[0])
+    store_fast(f, names[1])
 
 
 def delete_fast(f: Frame, name: str) -> None:
@@ -76,6 +105,12 @@ def load_global(f: Frame, name: str) -> None:
 def load_global_call(f: Frame, name: str) -> None:
     f.stack.append(NULL)
     load_global(f, name)
+
+
+def load_global_null(f: Frame, name: str) -> None:
+    """3.13: the null comes after what is called."""
+    load_global(f, name)
+    f.stack.append(NULL)
 
 
 def store_global(f: Frame, name: str) -> None:
@@ -138,6 +173,12 @@ def load_attr(f: Frame, name: str) -> None:
 def load_method(f: Frame, name: str) -> None:
     value = attributes.load(f.watch, settle(f.watch, f.stack.pop()), name)
     f.stack += (NULL, value)
+
+
+def load_method_null(f: Frame, name: str) -> None:
+    """3.13: the null comes after what is called."""
+    load_attr(f, name)
+    f.stack.append(NULL)
 
 
 def store_attr(f: Frame, name: str) -> None:
@@ -321,6 +362,11 @@ def load_super_method(f: Frame, name: str) -> None:
     f.stack += (NULL, value)
 
 
+def load_super_method_null(f: Frame, name: str) -> None:
+    load_super(f, name)
+    f.stack.append(NULL)
+
+
 def call_function_ex(f: Frame, flags: int) -> None:
     """3.11 and 3.12: NULL, callable, arguments, and keywords if the lowest bit is set."""
     keywords = f.stack.pop() if flags & 1 else {}
@@ -370,7 +416,9 @@ def _annotate(made: Any, annotations: Any) -> None:
 
 def make_function_bare(f: Frame, _: Any) -> None:
     """3.13: the code alone."""
-    made = types.FunctionType(f.stack.pop(), f.function.__globals__)
+    code = f.stack.pop()
+    cells = tuple(types.CellType() for _ in code.co_freevars)  # the real ones come as an attribute
+    made = types.FunctionType(code, f.function.__globals__, None, None, cells)
     f.stack.append(f.watch.fresh(made))
 
 
@@ -439,12 +487,15 @@ AWARE = frozenset(
     (
         nop, pop_top, push_null, copy, swap, load_const, load_fast, store_fast, load_global,
         load_global_call, load_closure, load_deref, load_attr, load_method, binary_op, inplace_op,
-        unary_negative, compare_op, kw_names, call, call_self, call_kw,
+        unary_negative, compare_op, kw_names, call, call_self, call_kw, load_fast_pair,
+        store_fast_load_fast, store_fast_pair, load_global_null, load_method_null,
     )
 )  # fmt: skip
 
 ALL = (
-    nop, pop_top, push_null, copy, swap, load_const, load_fast, store_fast, delete_fast,
+    nop, pop_top, push_null, copy, swap, load_const, load_fast, store_fast, delete_fast, load_fast_and_clear, load_fast_pair,
+    store_fast_load_fast, store_fast_pair, load_global_null, load_method_null,
+    load_super_method_null,
     load_global, load_global_call, store_global, delete_global, make_cell, load_closure,
     load_deref, store_deref, delete_deref, load_attr, load_method, store_attr, delete_attr,
     binary_op, inplace_op, unary_negative, unary_positive, unary_invert, unary_not, to_bool,
