@@ -96,7 +96,10 @@ class Compiled:
             tree = trees.pop()
         except IndexError:
             tree = Tree()
-        recorder = Recorder(self, tree)
+        recorder = tree.walker
+        if recorder is None:
+            recorder = Recorder(self, tree)
+        tree.recorder = recorder
         if traced or self.keep_traces:
             recorder.trace = CallTrace()
         recorder.prefix, recorder.place = prefix, place
@@ -113,6 +116,7 @@ class Compiled:
             watch_memory(-1)
             if self.keep_traces and recorder.trace is not None:
                 self.records = [*self.records, recorder.trace][-self.keep_traces :]
+            recorder.trace = recorder.watch = None
             tree = recorder.tree
             tree.recorder = None
             if tree.size < TREE_STEPS:

@@ -7,6 +7,7 @@ runs; it is put back to where they begin for that long, so their numbers must fo
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 from mortice._capture import infer
@@ -59,8 +60,6 @@ class DefaultDraws:
 
     def rewound(self) -> Any:
         """A context manager: within, the default generator gives the numbers that were reserved."""
-        from contextlib import nullcontext
-
         if self._found is None:
             return nullcontext()
         source, seed, first, _ = self._found

@@ -43,20 +43,20 @@ class Hazards:
         self.tracked: set[Any] = set()
         self.untracked: set[Any] = set()
         self.writers: dict[Any, list[Step]] = {}
-        self._at: Step | None = None
+        self.at: Step | None = None
 
     def follow(self, at: Step) -> None:
         """Note the steps from the last one noted to ``at``."""
         steps: list[Step] = []
         step: Step | None = at
-        while step is not None and step is not self._at and step.parent is not None:
+        while step is not None and step is not self.at and step.parent is not None:
             steps.append(step)
             step = step.parent
-        if step is not self._at and self._at is not None:
+        if step is not self.at and self.at is not None:
             self.clear()
         for s in reversed(steps):
             self._note(s)
-        self._at = at
+        self.at = at
 
     def _note(self, step: Step) -> None:
         for leaf in step.new_leaves:

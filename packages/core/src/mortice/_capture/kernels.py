@@ -205,7 +205,7 @@ def bind(recorder: Any, leaf: Leaf, t: Any) -> bool:
         or a.shape != leaf.shape
         or a.strides != leaf.strides
         or type(a) is not leaf.handle_type
-        or recorder.bound != leaf.number
+        or len(recorder.leaves) != leaf.number
     ):
         return False
     s = t._s
@@ -220,56 +220,51 @@ def bind(recorder: Any, leaf: Leaf, t: Any) -> bool:
             return False
     elif first is not None:
         return False
+    recorder.leaves.append(leaf)
     leaf.tensor = t
     recorder.storages.append(cell)
-    recorder.bound += 1
-    cell.pending = s.pending = recorder
+    cell.pending = recorder
     return True
 
 
 # -- generated -----------------------------------------------------------------------------------
 
-_TENSOR = """        if not (a{i}._a is w{i} or (w{i}.__class__ is Leaf and (w{i}.tensor is a{i} or (
-                w{i}.tensor is None and bind(recorder, w{i}, a{i}))))):
-            return recorder.record(CALL, {args})
+#: Whether an argument is the tensor that is wanted; AttributeError if it is none.
+_IS_TENSOR = """(a{i}._a is w{i} or (w{i}.__class__ is Leaf and (w{i}.tensor is a{i} or (
+                w{i}.tensor is None and bind(recorder, w{i}, a{i})))))"""
+_NUMBER_OR_TENSOR = (
+    """            if w{i}.__class__ is type:
+                if a{i}.__class__ is not w{i}:
+                    return recorder.record(CALL, {args})
+                numbers.append(a{i})
+            elif w{i} is None:
+                if a{i} is not None:
+                    return recorder.record(CALL, {args})
+            elif not """
+    + _IS_TENSOR
+    + """:
+                return recorder.record(CALL, {args})
 """
+)
 _CHECKS = {
-    "T": _TENSOR,
-    "N": """        k{i} = type(a{i})
-        if k{i} is w{i}:
-            numbers.append(a{i})
-        elif not hasattr(a{i}, "_k"):
-            if a{i} is not None or w{i} is not None:
+    "T": f"""            if not {_IS_TENSOR}:
+                return recorder.record(CALL, {{args}})
+""",
+    "N": _NUMBER_OR_TENSOR,
+    "O": _NUMBER_OR_TENSOR,
+    "Z": f"""            if hasattr(a{{i}}, "_k"):
+                if not {_IS_TENSOR}:
+                    return recorder.record(CALL, {{args}})
+            elif not same(a{{i}}, w{{i}}):
+                return recorder.record(CALL, {{args}})
+""",
+    "F": """            if a{i} is not w{i}:
+                if a{i}.__class__ is not w{i}:
+                    return recorder.record(CALL, {args})
+                numbers.append(a{i})
+""",
+    "S": """            if a{i} is not w{i} and not same(a{i}, w{i}):
                 return recorder.record(CALL, {args})
-        elif not (a{i}._a is w{i} or (w{i}.__class__ is Leaf and (w{i}.tensor is a{i} or (
-                w{i}.tensor is None and bind(recorder, w{i}, a{i}))))):
-            return recorder.record(CALL, {args})
-""",
-    "O": """        if a{i} is None:
-            if w{i} is not None:
-                return recorder.record(CALL, {args})
-        elif type(a{i}) is w{i}:
-            numbers.append(a{i})
-        elif not hasattr(a{i}, "_k"):
-            return recorder.record(CALL, {args})
-        elif not (a{i}._a is w{i} or (w{i}.__class__ is Leaf and (w{i}.tensor is a{i} or (
-                w{i}.tensor is None and bind(recorder, w{i}, a{i}))))):
-            return recorder.record(CALL, {args})
-""",
-    "Z": """        if hasattr(a{i}, "_k"):
-            if not (a{i}._a is w{i} or (w{i}.__class__ is Leaf and (w{i}.tensor is a{i} or (
-                    w{i}.tensor is None and bind(recorder, w{i}, a{i}))))):
-                return recorder.record(CALL, {args})
-        elif not same(a{i}, w{i}):
-            return recorder.record(CALL, {args})
-""",
-    "F": """        if type(a{i}) is w{i}:
-            numbers.append(a{i})
-        elif a{i} is not w{i}:
-            return recorder.record(CALL, {args})
-""",
-    "S": """        if a{i} is not w{i} and not same(a{i}, w{i}):
-            return recorder.record(CALL, {args})
 """,
 }
 
@@ -282,9 +277,11 @@ def recording({names}):
     if step.token is not CALL:
         return recorder.record(CALL, {args})
     with recorder.lock:
-        numbers = recorder.numbers
         {wants} = step.wants
-{checks}        if not step.simple:
+{numbers}        try:
+{checks}        except AttributeError:  # a number where a tensor is wanted
+            return recorder.record(CALL, {args})
+        if not step.simple:
             return recorder.advance(step, {args})
         r = new(Tensor)
         r._a = step.handle
@@ -358,7 +355,11 @@ def _source(kinds: str) -> str:
     checks = "".join(_CHECKS[k].format(i=i, args=args) for i, k in enumerate(kinds))
     wants = ", ".join(f"w{i}" for i in range(len(kinds)))
     return _SOURCE.format(
-        names=names, args=args, checks=checks, wants=f"({wants},)" if kinds else "_"
+        names=names,
+        args=args,
+        checks=checks or "            pass\n",
+        numbers="        numbers = recorder.numbers\n" if set(kinds) & set("NOF") else "",
+        wants=f"({wants},)" if kinds else "_",
     )
 
 

@@ -21,7 +21,7 @@ from mortice._capture.effects import MAY_RAISE_ON_INTEGERS
 from mortice._capture.hazards import FLUSH, Hazards
 from mortice._capture.kernels import Call, bind
 from mortice._capture.trace import CallTrace, SegmentRun, ValueRead
-from mortice._capture.tree import NOTHING, Leaf, Output, Step, Tree
+from mortice._capture.tree import Leaf, Output, Step, Tree
 from mortice._dispatch import keys as K
 from mortice._dispatch.state import GLOBAL, THREAD, unrecorded
 from mortice._tensor.array import PendingArray
@@ -66,12 +66,13 @@ class Recorder:
         self.made: list[Any] = []
         self.numbers: list[Any] = []
         self.generators: list[Any] = []
-        self.draws = DefaultDraws()
+        #: What is drawn from default generators, or None.
+        self.draws: DefaultDraws | None = None
         self.storages: list[Any] = []
         self.touched: list[Any] = []
         #: (tensor, edge, AUTOGRAD bit) of tensors in memory before recorded writes gave them history.
         self.histories: list[tuple[Any, Any, int]] = []
-        self.bound = 0
+        #: The leaves that are bound, in order.
         self.leaves: list[Leaf] = []
         self.by_tensor: dict[int, Leaf] = {}
         self.hazards = Hazards()
@@ -84,7 +85,7 @@ class Recorder:
         self.place: Any = None
         #: Who observes the call (``observer.Watch``), or None.
         self.watch: Any = None
-        tree.recorder = self
+        tree.walker = self
 
     # -- recording -----------------------------------------------------------------------------
 
@@ -105,7 +106,7 @@ class Recorder:
             while flushes != self.flushes:  # again where a shape rule has read values
                 flushes = self.flushes
                 verdict = self.hazards.check(self, call, args)
-                if not self.draws.fits(call.op, args):
+                if self.draws is not None and not self.draws.fits(call.op, args):
                     verdict = FLUSH
                 if verdict == FLUSH:
                     self.flush("memory is seen in a way that no graph has", allowed=True)
@@ -122,6 +123,8 @@ class Recorder:
         if call.generator is not None:
             self.generators.append(reserved(call.op, call.generator, args))
         elif call.draws and draws(call.op, args):
+            if self.draws is None:
+                self.draws = DefaultDraws()
             self.draws.add(call.op, args)
         form = call.form
         if form == "inplace":
@@ -207,22 +210,9 @@ class Recorder:
         part = (t._k, t._t, tuple(a.shape), tuple(a.strides), type(a), t.device, first)
         return part, ("fresh", len(fresh) - 1)
 
-    def _known(self) -> list[Leaf]:
-        """The leaves bound so far."""
-        if len(self.leaves) != self.bound:
-            found: list[Leaf] = []
-            at: Step | None = self.at
-            while at is not None and at.parent is not None and len(found) < self.bound:
-                found.extend(reversed(at.new_leaves))
-                at = at.parent
-            found.reverse()
-            self.leaves = found
-        return self.leaves
-
     def _leaf_of(self, t: Any) -> Leaf | None:
-        known = self._known()
-        if len(self.by_tensor) != len(known):
-            self.by_tensor = {id(leaf.tensor): leaf for leaf in known}
+        if len(self.by_tensor) != len(self.leaves):
+            self.by_tensor = {id(leaf.tensor): leaf for leaf in self.leaves}
         return self.by_tensor.get(id(t))
 
     def memory_of(self, t: Any) -> tuple[Any, bool]:
@@ -240,7 +230,7 @@ class Recorder:
         return (self._leaf_over(cell) if cell.pending is self else None), False
 
     def _leaf_over(self, cell: Storage) -> Leaf | None:
-        for leaf, storage in zip(self._known(), self.storages):
+        for leaf, storage in zip(self.leaves, self.storages):
             if storage is cell:
                 return leaf.cell
         return None  # memory that the path itself made
@@ -302,7 +292,7 @@ class Recorder:
             for leaf, other in zip(leaves, fresh):
                 if first is None and _cell_of(other) is cell:
                     first = leaf.cell
-            leaves.append(Leaf(self.bound + len(leaves), t, first))
+            leaves.append(Leaf(len(self.leaves) + len(leaves), t, first))
         return leaves
 
     def _plan_fresh(self, step: Step, specs: list[Any]) -> None:
@@ -573,16 +563,19 @@ class Recorder:
                     plan.number_check is not None and not plan.number_check(self.numbers)
                 ):
                     plan = step.plans[mask] = self.compiled.plan(self, step, mask)
-                tensors = [leaf.tensor for leaf in self._known()]
+                tensors = [leaf.tensor for leaf in self.leaves]
                 numbers, generators, drawn = self.numbers, self.generators, self.draws
-                written = plan.written_storages(tensors)
-                places = [(g.device, *g.position()) for g in generators]
+                written = plan.written_storages(tensors) if plan.written else ()
+                traced = self.trace is not None
+                places = [(g.device, *g.position()) for g in generators] if traced else []
                 self._begin()
                 known = None if self.prefix is None else self.prefix.outputs(plan, tensors)
                 for s, _, before in written:
                     s.version = before  # so that what is saved for backward has eager's version
                 try:
-                    if known is None:
+                    if known is None and drawn is None:
+                        known = plan.run(tensors, numbers, generators)
+                    elif known is None:
                         with drawn.rewound():
                             known = plan.run(tensors, numbers, generators)
                     outs = known
@@ -596,7 +589,14 @@ class Recorder:
             if self.trace is not None:
                 self.trace.runs.append(
                     SegmentRun(
-                        plan.segment, tensors, numbers, places, plan, living, outs, drawn.found
+                        plan.segment,
+                        tensors,
+                        numbers,
+                        places,
+                        plan,
+                        living,
+                        outs,
+                        None if drawn is None else drawn.found,
                     )
                 )
 
@@ -606,7 +606,7 @@ class Recorder:
             t._g = edge
             t._k = (t._k & ~K.AUTOGRAD) | bit
         self.flushes += 1
-        for leaf in self._known():
+        for leaf in self.leaves:
             leaf.tensor = None
         for s in self.storages:
             s.pending = None
@@ -616,45 +616,43 @@ class Recorder:
         self.made = []
         self.numbers = []
         self.generators = []
-        self.draws = DefaultDraws()
+        self.draws = None
         self.storages = []
         self.touched = []
         self.histories = []
         self.leaves = []
         self.by_tensor = {}
-        self.bound = 0
-        self.hazards.clear()
+        if self.hazards.at is not None:
+            self.hazards.clear()
 
     def _fail(self, error: BaseException) -> None:
         """What was recorded is lost; reading it says why. Go on with a new tree."""
         self._begin()
         self.tree.recorder = Failed(error)
         self.tree = Tree()
-        self.tree.recorder = self
+        self.tree.recorder = self.tree.walker = self
         self.at = self.tree.root
 
     def _rewind(self) -> None:
         """Undo what a step that was begun and not taken has left."""
         at = self.at
-        if self.bound > at.leaves:
+        if len(self.leaves) > at.leaves:
             self._unbind(at.leaves)
-        del self.numbers[at.numbers :]
-        del self.generators[at.generators :]
-        del self.made[at.made :]
+        if len(self.numbers) > at.numbers:
+            del self.numbers[at.numbers :]
+        if len(self.generators) > at.generators:
+            del self.generators[at.generators :]
+        if len(self.made) > at.made:
+            del self.made[at.made :]
 
     def _unbind(self, count: int) -> None:
-        ahead = self.at.ahead
-        for step in (ahead, *self.at.children.values()):
-            if step is NOTHING:
-                continue
-            for leaf in step.new_leaves:
-                leaf.tensor = None
+        for leaf in self.leaves[count:]:
+            leaf.tensor = None
         for s in self.storages[count:]:
             if not any(s is kept for kept in self.storages[:count]):
                 s.pending = None
         del self.storages[count:]
-        self.bound = count
-        self.leaves = []
+        del self.leaves[count:]
         self.by_tensor = {}
 
 

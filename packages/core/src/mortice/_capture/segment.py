@@ -12,7 +12,7 @@ from mortice._autograd.node import Info, Node, attach_single
 from mortice._capture.hazards import cell_of
 from mortice._capture.tree import Leaf, Output, Slot, Step, all_outputs
 from mortice._dispatch import keys as K
-from mortice._dispatch.state import THREAD, refresh
+from mortice._dispatch.state import call_outside
 from mortice._tensor.make import base_of, host_array
 from mortice._tensor.storage import Storage
 
@@ -113,31 +113,9 @@ class Plan:
 
     def run(self, tensors: Sequence[Any], numbers: Sequence[Any], generators: Sequence[Any]) -> Any:
         """Run the segment outside of the recording, whatever modes the caller is in."""
-        self.segment.by_python += 1
-        thread = THREAD
-        recorder = thread.recorder
-        saved = thread.masks, thread.included, thread.excluded, thread.grad_enabled
-        modes = (
-            thread.dispatch_modes, thread.function_modes, thread.fake_modes, thread.autocast,
-        )  # fmt: skip
-        thread.recorder = None
-        tracked = self.tracked
-        thread.masks = (0, ~K.RECORD if tracked else ~(K.RECORD | K.AUTOGRAD))
-        thread.included, thread.excluded, thread.grad_enabled = 0, K.RECORD, tracked
-        if modes[0] or modes[1] or modes[2] or modes[3]:
-            thread.dispatch_modes, thread.function_modes, thread.fake_modes = [], [], []
-            thread.autocast = {}
-        try:
-            return self.segment.run(*tensors, *numbers, *generators)
-        finally:
-            thread.recorder = recorder
-            thread.dispatch_modes, thread.function_modes, thread.fake_modes = modes[:3]
-            thread.autocast = modes[3]
-            _, thread.included, thread.excluded, thread.grad_enabled = saved
-            if thread.is_special == _is_special(saved[0]):
-                thread.masks = saved[0]
-            else:
-                refresh()
+        segment = self.segment
+        segment.by_python += 1
+        return call_outside(self.tracked, segment.run, (*tensors, *numbers, *generators))
 
     def fill(self, living: Sequence[Any], outs: Sequence[Any], tensors: Sequence[Any]) -> None:
         """Give the tensors that are alive their memory and their history."""
@@ -167,20 +145,13 @@ class Plan:
             _see(living[o.number], o, storage)
 
 
-def _is_special(masks: tuple[int, int]) -> bool:
-    return bool(masks[0] or ~masks[1])
-
-
 def _become(t: Any, o: Output, out: Any) -> None:
     a = out._a
     h = o.handle
     if type(a) is _ndarray:
         if a.shape != h.shape:
             raise _wrong(o, a.shape)
-        item = a.itemsize
-        if not a.flags.c_contiguous or any(
-            s != x * item for s, x, n in zip(a.strides, h.strides, a.shape) if n > 1
-        ):
+        if a.strides != o.steps:
             a = _laid_out(a, h)
     t._a = a
     t._k &= ~K.RECORD

@@ -61,11 +61,11 @@ class Output:
         base: what it is a view of, a Leaf or an Output; None if it has memory of its own.
         part: its position among the views that the operator makes, where it makes several.
         number: position among the segment's outputs.
+        steps: strides in bytes.
     """
 
     __slots__ = (
-        "base", "base_position", "cell", "differentiable_view", "dtype", "edge", "handle", "key", "number",
-        "part", "step",
+        "base", "cell", "dtype", "edge", "handle", "key", "number", "part", "step", "steps",
     )  # fmt: skip
 
     def __init__(
@@ -82,6 +82,7 @@ class Output:
         self.number = number
         self.handle = handle
         self.dtype = handle.dtype
+        self.steps = tuple(s * handle.dtype.itemsize for s in handle.strides)
         self.key = key
         self.edge = edge
         self.base = base
@@ -176,11 +177,15 @@ def all_outputs(steps: Sequence[Step]) -> Iterator[Output]:
 
 
 class Tree:
-    """A root, and the recorder that walks it at the moment."""
+    """A root, and the recorder that walks it at the moment.
 
-    __slots__ = ("recorder", "root", "size")
+    ``walker`` is the recorder of earlier calls, which the next one uses again.
+    """
+
+    __slots__ = ("recorder", "root", "size", "walker")
 
     def __init__(self) -> None:
         self.root = Step(None, None, ())
         self.recorder: Any = None
+        self.walker: Any = None
         self.size = 0
