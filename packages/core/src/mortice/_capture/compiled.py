@@ -116,7 +116,7 @@ class Compiled:
             watch_memory(-1)
             if self.keep_traces and recorder.trace is not None:
                 self.records = [*self.records, recorder.trace][-self.keep_traces :]
-            recorder.trace = recorder.watch = None
+            recorder.trace = recorder.watch = recorder.prefix = recorder.place = None
             tree = recorder.tree
             tree.recorder = None
             if tree.size < TREE_STEPS:
