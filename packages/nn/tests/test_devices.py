@@ -60,3 +60,11 @@ def test_named_results_come_back_whole() -> None:
     assert found.values.cpu().tolist() == [3, 4]
     assert found.indices.cpu().tolist() == [1, 0]
     assert str(found.indices.device) == "ref:0"
+
+
+def test_modules_have_a_method_for_each_device() -> None:
+    mortice.ones(1).to("ref")  # the device is in use
+    net = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))
+    assert net.ref(1) is net
+    assert {str(t.device) for t in (*net.parameters(), *net.buffers())} == {"ref:1"}
+    assert {str(t.device) for t in net.cpu().parameters()} == {"cpu"}

@@ -329,6 +329,29 @@ def test_a_copy_onto_itself_reads_before_it_writes(device: Any) -> None:
     assert x.tolist() == expected
 
 
+def test_storages_grow_and_are_copied_there(device: Any) -> None:
+    import copy
+
+    name = device()
+    x = mortice.arange(6).to(name)
+    view = x[4:]
+    module = mortice.get_device_module(name)
+    calls(name)
+    with mortice.config.override(fallback="error"):
+        x.resize_(3, 4)
+        other = copy.deepcopy(view)
+    assert calls(name) == [("copy_device", 48), ("copy_device", 96)]
+    assert module.memory_allocated() == 192
+    x[1] = 7
+    assert view.tolist() == [7, 7]  # it sees the new memory
+    assert other.tolist() == [4, 5]
+    assert x.untyped_storage().nbytes() == 96
+    with mortice.config.override(fallback="silent"):
+        out = mortice.empty(0, dtype=mortice.int64, device=name)
+        mortice.add(view, view, out=out)
+    assert out.tolist() == [14, 14]
+
+
 def test_a_kernel_for_strided_copies_is_asked(device: Any) -> None:
     asked: list[Any] = []
 

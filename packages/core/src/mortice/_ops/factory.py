@@ -310,16 +310,13 @@ def copy_by_copy_(self: Any, src: Any, non_blocking: bool) -> Any:
 
 
 def resize_(self: Any, size: Any, memory_format: Any) -> Any:
-    """Only the host's storage grows in place; elsewhere the sizes must fit what is there."""
     check_size(size)
     strides = strides_for(size, memory_format)
     if self.device.type != "meta":
         extent = shapes.storage_extent(size, strides, self.storage_offset()) * self._t.itemsize
-        if extent > self.untyped_storage().nbytes():
-            raise ShapeError(
-                f"resize_: a storage on {self.device} cannot grow. Make a new tensor with "
-                "mortice.empty."
-            )
+        storage = self.untyped_storage()
+        if extent > storage.nbytes():
+            storage.resize_(extent)
     self._a = self._a.restride(tuple(size), strides, self._a.offset)
     return self
 

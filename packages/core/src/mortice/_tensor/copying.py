@@ -187,7 +187,9 @@ def clone_storage(self: Storage) -> Storage:
     """Another storage on the same device with the same bytes."""
     if self.device.type == "meta":
         return rebuild_meta_storage(self.nbytes())
-    return rebuild_storage(storage_bytes(self).copy(), str(self.device))
+    if self.device is CPU:
+        return rebuild_storage(storage_bytes(self).copy(), "cpu")
+    return Storage(self.nbytes(), device=self.device).copy_(self)
 
 
 METHODS: dict[str, Any] = {"__reduce_ex__": reduce_ex, "__deepcopy__": deepcopy}

@@ -114,6 +114,18 @@ class Buffer:
             )
         return self.runtime
 
+    def resize(self, nbytes: int) -> None:
+        """Take another allocation in place of this one, with the bytes that fit into both."""
+        runtime = self.reachable()
+        old, kept = self.value, min(self.nbytes, nbytes)
+        self.value = runtime.allocate(nbytes, self.index)
+        self._statistics.take(nbytes)
+        if kept:
+            runtime.copy_device(self.value, 0, old, 0, kept)
+        runtime.free(old)
+        self._statistics.give(self.nbytes)
+        self.nbytes = nbytes
+
     def __del__(self) -> None:
         made = getattr(self, "_statistics", None)
         if made is None or self.runtime.forked:

@@ -147,9 +147,14 @@ class Storage:
         return made.copy_(self)
 
     def resize_(self, nbytes: int) -> None:
-        """Give a host storage more or fewer bytes, keeping those that fit; its tensors follow."""
+        """Give the storage more or fewer bytes, keeping those that fit; its tensors follow."""
         from mortice._tensor.sharing import replace_memory
 
+        if self.device is not CPU:
+            if self.root is not None:
+                self.root.resize(nbytes)
+            self._nbytes = nbytes
+            return
         have = self.bytes()
         memory = np.empty(nbytes, np.uint8)
         kept = min(nbytes, have.nbytes)

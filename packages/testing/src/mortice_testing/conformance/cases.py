@@ -126,6 +126,7 @@ CASES: dict[str, dict[str, Case]] = {
         "channels_last": lambda i: i.image.contiguous(memory_format=mortice.channels_last),
         "fill_": _written(lambda t, i: t.fill_(2.5)),
         "zero_ of a view": _written(lambda t, i: t[1:].zero_()),
+        "resize_ and fill_": lambda i: i.x.clone().resize_(5, 4).fill_(1.0),
         "copy_ broadcast": _written(lambda t, i: t.copy_(i.row)),
         "setitem": _written(lambda t, i: t.__setitem__((slice(None), 1), i.x[:, 0])),
     },
