@@ -249,10 +249,11 @@ def one_step_of_digits(wrap: Wrap) -> dict[str, Any]:
     return seen(model, [], scores.detach())
 
 
+@pytest.mark.parametrize("backend", ["aot_eager_decomp_partition", "inductor"])
 @pytest.mark.parametrize("program", [one_step_of_digits, transformer, lstm, clipped, inference])
-def test_operators_taken_apart_change_roundings_only(program: Any) -> None:
+def test_other_operators_change_roundings_only(program: Any, backend: str) -> None:
     mortice.manual_seed(0)
     wanted = program(lambda model: model)
     mortice.manual_seed(0)
-    got = program(lambda model: mortice.compile(model, backend="aot_eager_decomp_partition"))
+    got = program(lambda model: mortice.compile(model, backend=backend))
     assert differences(got, wanted, close) == []

@@ -68,3 +68,33 @@ def test_dumps_hold_the_graphs(tmp_path) -> None:
     assert (parts[1] / "graph.svg").read_text().startswith("<svg")
     assert (parts[1] / "output_code.txt").read_text() == "the code"
     assert (parts[1] / "fusion.txt").read_text() == "all of it"
+
+
+def test_verdicts_and_guards_are_logged(capsys) -> None:
+    scale = 2.0
+    log = []
+
+    def pure(x):
+        return x * scale
+
+    def impure(x):
+        log.append(1)
+        return x * 2
+
+    with mortice.config.override(logs="guards,replay"):
+        from mortice._base.logging import configure
+
+        configure()
+        for fn in (pure, impure):
+            compiled = mortice.compile(fn, backend="eager")
+            for _ in range(3):
+                compiled(mortice.ones(3))
+        mortice.compile(pure, backend="eager")
+    configure()
+    said = capsys.readouterr().err
+    assert (
+        "mortice.guards INFO: test_verdicts_and_guards_are_logged.<locals>.pure is replayed" in said
+    )
+    assert "args[0] is a mortice.float32 tensor of shape (3) on cpu" in said
+    assert "impure: verdict: always run" in said
+    assert "calls append() of a list made outside" in said

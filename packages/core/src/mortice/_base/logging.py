@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 LOGGERS: dict[str, str] = {
     "plugins": "directories scanned, plug-ins loaded or refused, probes",
     "graph": "compiling: each captured graph, and what is handed to the backend, as code",
+    "guards": "what a call depends on that is replayed",
+    "replay": "whether a function's calls are replayed, and why not",
     "recompiles": "why a place of a compiled function gets another graph",
     "graph_breaks": "why a graph ends before its function does, with the line",
     "fusion": "which operators a compile backend puts into one kernel, which not, and why",

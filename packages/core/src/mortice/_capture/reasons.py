@@ -10,6 +10,8 @@ from mortice._plugins import emit
 from mortice.fx import GraphModule, Node
 from mortice.fx.node import show_target
 
+_INFO = 20  # logging.INFO, without importing logging
+
 
 def note_recompiled(compiled: Any, segment: Any) -> None:
     """Keep, log and broadcast why a segment is not the first of its place."""
@@ -22,7 +24,7 @@ def note_recompiled(compiled: Any, segment: Any) -> None:
         file, line, function = segment.line
         logger.info(
             "%s: graph %d for %s:%d, in %s: %s",
-            getattr(compiled, "__qualname__", compiled.fn),
+            _name(compiled),
             len(before) + 1,
             file,
             line,
@@ -30,6 +32,32 @@ def note_recompiled(compiled: Any, segment: Any) -> None:
             segment.reason,
         )
     emit("graph_recompiled", backend=compiled.settings.backend_name, reason=segment.reason)
+
+
+def log_guards(compiled: Any, stretches: Iterable[Any]) -> None:
+    """Log what a call depends on that is replayed from now on."""
+    logger = active("guards")
+    if logger is not None and logger.isEnabledFor(_INFO):
+        texts = [f"  {guard}" for stretch in stretches for guard in stretch.guards]
+        logger.info("%s is replayed while\n%s", _name(compiled), "\n".join(texts))
+
+
+def log_verdict(compiled: Any) -> None:
+    """Log the verdict on a function, with its reasons."""
+    logger = active("replay")
+    if logger is not None and logger.isEnabledFor(_INFO):
+        logger.info("%s: %s", _name(compiled), "\n".join(compiled.verdict.lines()))
+
+
+def log_miss(compiled: Any, why: str) -> None:
+    """Log why a call was not replayed."""
+    logger = active("replay")
+    if logger is not None:
+        logger.info("%s: not replayed: %s", _name(compiled), why)
+
+
+def _name(compiled: Any) -> str:
+    return getattr(compiled, "__qualname__", None) or repr(compiled.fn)
 
 
 def difference(old: GraphModule, new: GraphModule) -> str:

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from mortice._capture import reasons as told
 from mortice._capture.guard_check import first_failure
 from mortice._capture.guard_code import Unreachable
 from mortice._capture.guards import Guard
@@ -155,6 +156,7 @@ class Replay:
         if not self.roots:
             verdict.always_runs = True
             self.compiled.replay = None
+        told.log_verdict(self.compiled)
 
     def _insert(self, plan: Any, node: Any, key: Any) -> None:
         """Add a plan behind the last node of the tree that the call went through."""
@@ -170,6 +172,7 @@ class Replay:
             except Unreachable as error:
                 self._note(f"{error} is gone already")
                 return
+            told.log_guards(self.compiled, stretches)
             chain[0].parent = node
             for parent, child in itertools.pairwise(chain):
                 parent.children[edge(parent.stretch.read.value)] = [child]
@@ -204,6 +207,7 @@ class Replay:
 
     def _note(self, text: str) -> None:
         self.compiled.verdict.misses.append(text)
+        told.log_miss(self.compiled, text)
 
 
 def _with_earlier_guards(stretch: Any, plan: Any, node: Any) -> Any:
