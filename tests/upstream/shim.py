@@ -382,6 +382,7 @@ ADDED: dict[str, dict[str, Any]] = {
     "torch._custom_op.impl": {
         "global_registry": {},
         "infer_schema": mortice.library.infer_schema,
+        "get_op": _lookup,
         "get_ctx": mortice.library.get_ctx,
     },
     "torch.testing._internal.optests": {

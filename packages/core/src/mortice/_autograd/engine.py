@@ -11,6 +11,8 @@ from mortice._autograd.grad_mode import set_grad_enabled
 from mortice._autograd.node import Leaf, freed
 from mortice._base.errors import ArgumentError, AutogradError
 from mortice._dispatch import keys as K
+from mortice._dispatch.call import overridden
+from mortice._dispatch.modes import call_overridden
 from mortice._dispatch.state import THREAD, unrecorded
 from mortice._types.shapes import numel
 
@@ -59,6 +61,13 @@ def grad(
         raise AutogradError("is_grads_batched is not supported. Call grad() once per row instead.")
     roots = _as_tuple(outputs)
     wanted = _as_tuple(inputs)
+    if overridden((*roots, *wanted), {}):
+        options = {
+            "grad_outputs": grad_outputs, "retain_graph": retain_graph, "create_graph": create_graph,
+            "allow_unused": allow_unused, "materialize_grads": materialize_grads,
+        }  # fmt: skip
+        relevant = (*roots, *wanted)
+        return call_overridden(grad, relevant, (roots, wanted), options, "autograd.grad")
     grads = _as_tuple(grad_outputs) if grad_outputs is not None else (None,) * len(roots)
     for x in wanted:
         if not x.requires_grad:
@@ -81,7 +90,7 @@ def grad(
 
 
 def _as_tuple(value: Any) -> tuple[Any, ...]:
-    if hasattr(value, "_k") or value is None:
+    if value is None or hasattr(value, "_k") or hasattr(type(value), "__mortice_function__"):
         return (value,)
     return tuple(value)
 

@@ -238,7 +238,9 @@ def show(t: Any, contents: str | None = None) -> str:
         suffixes.append(f"device='{device}'")
     if t._k & K.FAKE:
         prefix = f"Fake{'Tensor' if kind.__name__ == 'Tensor' else kind.__name__}("
-    if device.type == "meta" or getattr(t._a, "buffer", t) is None:  # no elements to show
+    if contents is not None:
+        text = contents
+    elif device.type == "meta" or getattr(t._a, "buffer", t) is None:  # no elements to show
         suffixes.append(f"size={tuple(t.shape)}")
         if dtype is not default:
             suffixes.append(f"dtype={dtype!r}")

@@ -394,7 +394,7 @@ class Tensor(Methods):
     def __repr__(self, *, tensor_contents: Any = None) -> str:
         from mortice._tensor.printing import show
 
-        return show(self)
+        return show(self, tensor_contents)
 
     def __format__(self, spec: str) -> str:
         if self.ndim == 0 and not self.is_meta and type(self) is Tensor:
