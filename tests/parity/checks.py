@@ -12,7 +12,13 @@ import fakes
 import numpy as np
 import torch
 from compare import Comparison
-from convert import ToMortice, Unsupported, mortice_tensors, torch_tensors
+from convert import (
+    ToMortice,
+    Unsupported,
+    mortice_tensors,
+    tensor_from_mortice,
+    torch_tensors,
+)
 from names import (
     PICKING,
     RANDOM,
@@ -53,7 +59,10 @@ ASPECTS = (
     "overload",
     "fake",
     "symbolic",
+    "compiled",
 )
+# Those that look at one sample without gradients.
+ONE_SAMPLE = ("forward", "strided", "method", "inplace", "out", "fake", "symbolic", "compiled")
 
 
 class Result(NamedTuple):
@@ -171,7 +180,7 @@ class OperatorChecks:
             return
         if any(t.dtype is torch.complex32 for t in torch_tensors(expected)):
             return  # storage-only in mortice
-        for aspect in ("forward", "strided", "method", "inplace", "out", "fake", "symbolic"):
+        for aspect in ONE_SAMPLE:
             key = f"{dtype_name} {aspect} {index}"
             if aspect not in self.plan.aspects or key in self.plan.skip:
                 continue
@@ -217,6 +226,25 @@ class OperatorChecks:
             difference = self.comparison(known[id(before)], after)
             if difference is not None:
                 return f"an argument afterwards: {difference}"
+        return None
+
+    def _compiled(self, sample: Any, expected: Any) -> str | None:
+        """As compiled by inductor, against eager: the first call and one that may be replayed."""
+        if not self.values or draws(self.op, sample):
+            raise NotApplicable
+        eager, _ = self._call(self.ours, copy_sample(sample))
+        theirs = [tensor_from_mortice(t) for t in mortice_tensors(eager)]
+        run = mortice.compile(self.ours, backend="inductor")
+        compare = Comparison(self.op, gradient=True)
+        for _ in range(2):
+            actual, _ = self._call(run, copy_sample(sample))
+            found = mortice_tensors(actual)
+            if len(found) != len(theirs):
+                return f"{len(found)} tensors, expected {len(theirs)}"
+            for a, b in zip(found, theirs, strict=True):
+                difference = compare(a, b)
+                if difference is not None:
+                    return difference
         return None
 
     def _strided(self, sample: Any, expected: Any) -> str | None:

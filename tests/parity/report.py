@@ -22,6 +22,7 @@ COLUMNS = {
     "overload": "aten",
     "fake": "fake",
     "symbolic": "symbolic",
+    "compiled": "compiled",
 }
 
 

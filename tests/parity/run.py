@@ -10,6 +10,7 @@ need (numpy, ml_dtypes, llvmlite, pluggy, ...); packages/*/src need not be on PY
     python tests/parity/run.py --core                        # the Core ATen overloads
     python tests/parity/run.py                               # everything, a few samples each
     python tests/parity/run.py --full --update               # everything, the committed list renewed
+    python tests/parity/run.py --aspects compiled --samples 3          # inductor against eager
     python tests/parity/run.py --list                        # names, and what mortice has of them
 
 or ``python3 dev.py parity -- ARGS``, which makes the environment.
@@ -49,6 +50,9 @@ checkout.use()
 
 from checks import ASPECTS, DTYPES
 from worker import Pool, Unit
+
+# Compiling takes 50 ms a sample: it is asked for by name.
+DEFAULT = tuple(a for a in ASPECTS if a != "compiled")
 
 
 def arguments(argv: list[str]) -> argparse.Namespace:
@@ -113,7 +117,7 @@ class Runner:
 
         quiet()
         limit = None if self.options.full else self.options.samples
-        aspects = frozenset(split(self.options.aspects) or ASPECTS)
+        aspects = frozenset(split(self.options.aspects) or DEFAULT)
         plan = Plan(limit, self.options.seed, aspects, skip, begin)
         if unit.kind == "overload":
             yield from aten.run(unit.operator, unit.dtype, self.ops, plan)
@@ -155,7 +159,7 @@ def units(runner: Runner, options: argparse.Namespace) -> tuple[list[Unit], dict
     if everything:
         overloads = aten.core_overloads()
     work += [Unit(name, "overload", dtype) for name in overloads for dtype in dtypes]
-    chosen = set(split(options.aspects) or ASPECTS)
+    chosen = set(split(options.aspects) or DEFAULT)
     if chosen & {"fake", "symbolic"}:
         chosen.add("overload")  # units of overloads have these aspects, too
     return [unit for unit in work if unit.kind == "op" or unit.kind in chosen], absent

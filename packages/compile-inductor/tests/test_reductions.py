@@ -271,3 +271,17 @@ def test_a_target_out_of_bounds_raises() -> None:
     for bad in (4, -1):
         with pytest.raises(mortice.errors.DimensionError, match="there are 4 classes"):
             compiled(x, mortice.tensor([0, 1, bad]))
+
+
+def test_of_a_single_number_and_over_dimensions_of_size_one() -> None:
+    one, row = mortice.tensor(2.5), rand(3, 1, 4)
+    check(lambda c, a: (c("sum", a), c("amax", a), c("argmax", a), c("_softmax", a, 0, False)), one)
+    check(lambda c, a: (first(c, c("max.dim", a, 0)), c("logsumexp", a, [0])), one)
+    check(
+        lambda c, a: (c("argmax", a, 1), c("argmin", a, 1, True), c("sum.dim_IntList", a, [1])), row
+    )
+
+
+def test_dtypes_that_kernels_lack_are_the_dispatchers() -> None:
+    z = mortice.view_as_complex(rand(4, 3, 2))
+    check(lambda c, a: c("abs", c("roll", c("mul.Tensor", a, a), [1], [0])), z)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from typing import Any, NamedTuple
@@ -158,7 +158,7 @@ def own_config() -> ConfigModule:
 
 
 @contextmanager
-def patched(given: Mapping[str, Any] | None) -> Iterator[None]:
+def patched(given: Mapping[str, Any] | None) -> Generator[None]:
     """All options given, in force within; what was in force before is restored, on errors too."""
     with ExitStack() as stack:
         for owner, name, value in routed(given or {}):

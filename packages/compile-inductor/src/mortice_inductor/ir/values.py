@@ -229,7 +229,10 @@ class Trace:
     def reduce(self, how: str, dims: Sequence[int], *args: Value, keepdim: bool = False) -> Value:
         """Reduces dimensions away (or to size 1)."""
         given = args[0]
-        if all(given.shape[d] == 1 for d in dims) and not how.startswith("arg"):
+        if all(given.shape[d] == 1 for d in dims):
+            if how.startswith("arg"):
+                kept = tuple(n for d, n in enumerate(given.shape) if keepdim or d not in dims)
+                return self.view(self.const(0, "i64"), (), kept)
             only = args[0] if how != "dot" else self.fn("mul", *args)
             kept = tuple(n for d, n in enumerate(given.shape) if keepdim or d not in dims)
             return self.reshape(only, kept)

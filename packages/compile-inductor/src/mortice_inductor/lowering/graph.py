@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 
 import mortice
 from mortice.errors import CompileError
+from mortice_llvm.dtypes import DTYPES
+from mortice_llvm.errors import NotAvailable
 
 from ..ir.values import Call, Shape, Trace, Value
 from ..specs import (
@@ -157,9 +159,10 @@ class Lowering:
         lowering = None if key in self.fallbacks else self.table.get(key)
         if lowering is not None:
             try:
+                _check_dtypes(bound)
                 return lowering(self if getattr(lowering, "wants_graph", False) else self.trace,
                                 *bound)  # fmt: skip
-            except Fallback as reason:
+            except (Fallback, NotAvailable) as reason:
                 self.log(f"{node.name}: {name} is left to the dispatcher: {reason}")
         else:
             self.log(f"{node.name}: {name} is left to the dispatcher: no lowering")
@@ -297,6 +300,15 @@ def lower(gm: Any, specs: tuple[Spec, ...], **settings: Any) -> Lowered:
         return Lowering(gm, specs, may_draw=True, **settings).run()
     except DrawsElsewhere:
         return Lowering(gm, specs, may_draw=False, **settings).run()
+
+
+def _check_dtypes(given: Any) -> None:
+    """Raises Fallback for tensors that kernels do not compute with."""
+    for x in given:
+        if isinstance(x, Value) and x.dtype not in DTYPES:
+            raise Fallback(f"kernels do not compute with {x.dtype}")
+        if isinstance(x, (list, tuple)):
+            _check_dtypes(x)
 
 
 class HashableCall(NamedTuple):

@@ -14,6 +14,7 @@ from .formulas import Operand
 from .registry import (
     LOWERINGS,
     Fallback,
+    check_kinds,
     compute,
     float_of,
     is_float,
@@ -337,13 +338,13 @@ def _to_copy(t: Trace, x: Value, dtype: Any = None, layout: Any = None, device: 
     if dtype is None:
         return x
     name = loop_name(dtype)
-    kind(name), kind(x.dtype)
+    check_kinds(name, x.dtype)
     return t.cast(x, name)
 
 
 @lowers("copy")
 def _copy(t: Trace, x: Value, source: Value, non_blocking: bool = False) -> Value:
-    kind(x.dtype), kind(source.dtype)
+    check_kinds(x.dtype, source.dtype)
     return t.expand(t.cast(source, x.dtype), x.shape)
 
 

@@ -70,6 +70,12 @@ def kind(dtype: str) -> str:
     return found.kind
 
 
+def check_kinds(*dtypes: str) -> None:
+    """Raises Fallback if kernels do not compute with one of the dtypes."""
+    for dtype in dtypes:
+        kind(dtype)
+
+
 def is_float(dtype: str) -> bool:
     """True for floating-point dtypes."""
     return kind(dtype) == "f"
@@ -169,7 +175,9 @@ def check_accepts(name: str, dtype: str) -> None:
 
 
 def wrap_dims(dims: Any, ndim: int) -> tuple[int, ...]:
-    """Dimensions as numbers from 0; None or an empty list means all."""
+    """Dimensions as numbers from 0; None or an empty list means all, and of none there is none."""
+    if not ndim:
+        return ()
     if dims is None or (isinstance(dims, (list, tuple)) and not dims):
         return tuple(range(ndim))
     given: Sequence[int] = dims if isinstance(dims, (list, tuple)) else (dims,)

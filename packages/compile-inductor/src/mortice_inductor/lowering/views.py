@@ -201,10 +201,10 @@ def _as_strided(t: Trace, x: Value, size: Any, stride: Any, offset: Any = None) 
 def _view_dtype(t: Trace, x: Value, dtype: Any) -> Value:
     from mortice_llvm.dtypes import DTYPES
 
-    from .registry import kind
+    from .registry import check_kinds
 
     new = loop_name(dtype)
-    kind(new), kind(x.dtype)
+    check_kinds(new, x.dtype)
     if DTYPES[new].size != DTYPES[x.dtype].size or "bool" in (new, x.dtype):
         raise Fallback("a view as a dtype of another size")
     return t.bitcast(x, new)

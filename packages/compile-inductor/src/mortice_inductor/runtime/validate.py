@@ -38,10 +38,10 @@ class Recorder(Interpreter):
         super().__init__(gm)
         self.results: dict[str, Any] = {}
 
-    def run_node(self, node: Any) -> Any:
-        out = super().run_node(node)
+    def run_node(self, n: Any) -> Any:
+        out = super().run_node(n)
         # A copy: later nodes may write to the same memory.
-        self.results[node.name] = out.clone() if isinstance(out, mortice.Tensor) else out
+        self.results[n.name] = out.clone() if isinstance(out, mortice.Tensor) else out
         return out
 
 
