@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import fakes
 import numpy as np
 import torch
+import traces
 from compare import Comparison
 from convert import (
     ToMortice,
@@ -60,9 +61,12 @@ ASPECTS = (
     "fake",
     "symbolic",
     "compiled",
+    "traced",
 )
 # Those that look at one sample without gradients.
-ONE_SAMPLE = ("forward", "strided", "method", "inplace", "out", "fake", "symbolic", "compiled")
+ONE_SAMPLE = (
+    "forward", "strided", "method", "inplace", "out", "fake", "symbolic", "compiled", "traced",
+)  # fmt: skip
 
 
 class Result(NamedTuple):
@@ -161,7 +165,7 @@ class OperatorChecks:
         if dtype in self.op.supported_dtypes("cpu"):
             for index, sample in self._samples(dtype, requires_grad=False):
                 yield from self._one(dtype_name, index, sample)
-        wants_grad = {"grad", "gradgrad", "fake", "symbolic"} & self.plan.aspects
+        wants_grad = {"grad", "gradgrad", "fake", "symbolic", "traced"} & self.plan.aspects
         if wants_grad and self.values and dtype in self.op.supported_backward_dtypes("cpu"):
             for index, sample in self._samples(dtype, requires_grad=True):
                 yield from self._gradients(dtype_name, index, sample)
@@ -338,6 +342,18 @@ class OperatorChecks:
     def _symbolic(self, sample: Any, expected: Any) -> str | None:
         return self._fake(sample, expected, symbolic=True)
 
+    # -- graphs ------------------------------------------------------------------------------
+
+    def _traced(self, sample: Any, expected: Any, *, gradient: bool = False) -> str | None:
+        if not self.values or draws(self.op, sample):
+            raise NotApplicable  # each call gives other values
+        convert = ToMortice()
+        first, args = convert(sample.input), convert(tuple(sample.args))
+        kwargs = convert(dict(sample.kwargs))
+        name = full_name(self.op).partition(":")[0]
+        call = fakes.gradients(self.ours) if gradient else self.ours
+        return traces.difference(call, (first, *args), kwargs, name)
+
     # -- gradients ---------------------------------------------------------------------------
 
     def _gradients(self, dtype_name: str, index: int, sample: Any) -> Iterator[Result]:
@@ -365,13 +381,16 @@ class OperatorChecks:
             except Exception as error:
                 message = say(error)
             yield Result(key, aspect, message, brief_sample(sample) if message else "")
-        for aspect in ("fake", "symbolic"):
+        for aspect in ("fake", "symbolic", "traced"):
             key = f"{dtype_name} {aspect} gradient {index}"
             if aspect not in self.plan.aspects or key in self.plan.skip:
                 continue
             self.plan.begin(key)
             try:
-                message = self._fake(sample, None, symbolic=aspect == "symbolic", gradient=True)
+                if aspect == "traced":
+                    message = self._traced(sample, None, gradient=True)
+                else:
+                    message = self._fake(sample, None, symbolic=aspect == "symbolic", gradient=True)
             except (Unsupported, NotApplicable):
                 continue
             except Exception as error:

@@ -23,6 +23,7 @@ COLUMNS = {
     "fake": "fake",
     "symbolic": "symbolic",
     "compiled": "compiled",
+    "traced": "traced",
 }
 
 

@@ -14,11 +14,13 @@ from mortice._compile.decompositions import (
     remove_decompositions,
     select_decomp_table,
 )
+from mortice._compile.undecomposed import reason_to_stay
 
 __all__ = [
     "CustomDecompTable",
     "core_aten_decompositions",
     "get_decompositions",
+    "reason_to_stay",
     "register_decomposition",
     "remove_decompositions",
     "select_decomp_table",

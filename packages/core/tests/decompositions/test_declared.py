@@ -5,6 +5,7 @@ from operator_calls import samples
 
 import mortice
 from mortice import decompositions, fx
+from mortice._compile.undecomposed import names
 from mortice._dispatch.operator import get
 from mortice._generated.registry import ROWS
 from mortice.utils import pytree
@@ -94,48 +95,16 @@ def test_traced_down_to_core(name, mode):
         close(op(*args, **kwargs), gm(*given))
 
 
-#: Operators outside Core ATen that stay in graphs, and why.
-STAYING = {
-    "factorises or solves, which Core ATen has nothing for": (
-        "linalg_inv_ex linalg_det linalg_slogdet _solve linalg_cholesky_ex linalg_qr _linalg_svd "
-        "_linalg_eigh linalg_eig"
-    ),
-    "searches, counts, orders or scans, which Core ATen has nothing for": (
-        "cumprod logcumsumexp cummax cummin sort.stable kthvalue median median.dim nanmedian nanmedian.dim "
-        "mode histc bincount bucketize.Tensor searchsorted.Tensor histogram.bins_tensor histogram.bin_ct "
-        "_unique2 unique_dim unique_consecutive nonzero_static repeat_interleave.Tensor index_reduce"
-    ),
-    "no formula of Core ATen's functions is exact enough": (
-        "erfc erfinv lgamma digamma polygamma i0 special_i1 special_i0e special_i1e special_erfcx "
-        "special_ndtr special_ndtri special_log_ndtr special_zeta"
-    ),
-    "works on bits": (
-        "bitwise_left_shift.Tensor bitwise_right_shift.Tensor view.dtype signbit copysign.Tensor nextafter "
-        "frexp.Tensor gcd lcm"
-    ),
-    "makes, or takes apart, complex numbers": "complex polar view_as_real view_as_complex _fft_c2c",
-    "is the operator that draws random numbers": (
-        "rand.generator randn.generator randint.low_generator randperm.generator rand_like randn_like "
-        "randint_like rand_like.generator randn_like.generator randint_like.low_dtype bernoulli "
-        "multinomial poisson binomial normal.Tensor_float normal.float_Tensor normal.Tensor_Tensor"
-    ),
-    "returns a Python value": "equal",
-    "names its argument's value; leaves no node": "detach",
-    "makes memory": "empty_like",
-    "lists positions": "tril_indices triu_indices",
-    "its windows differ in size": "adaptive_max_pool2d adaptive_max_pool3d avg_pool3d_backward",
-    "decomposed on the host, as a range of numbers": "range.step",
-}  # fmt: skip
-
-
 def writes(op):
     """In-place and ``out=`` forms: graphs have their functional operators instead."""
     return op.row.kind in ("inplace", "out") or bool(op.schema.mutated)
 
 
 def test_every_operator_is_core_or_taken_apart_or_has_a_reason():
-    reasons = {name: reason for reason, names in STAYING.items() for name in names.split()}
+    reasons = names()
     assert all(name in ROWS for name in reasons)
+    assert "factorises" in decompositions.reason_to_stay(aten.linalg_qr.default)
+    assert decompositions.reason_to_stay(aten.silu.default) is None
     unexplained, needless = [], []
     for name in ROWS:
         op = get(name)

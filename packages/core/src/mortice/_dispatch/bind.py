@@ -67,13 +67,17 @@ def bind(
             f"{schema.name}() takes {schema.positional} positional argument(s) but "
             f"{len(args)} were given"
         )
+    # Before anything is converted: that may read a tensor's value, for a form that is not meant.
+    named = _named_positions(schema, kwargs, first_name) if kwargs else {}
     values: list[Any] = [_UNSET] * len(arguments)
     first = numbers and schema.name.rstrip("_") in NUMBER_FIRST
     for i, value in enumerate(args):
         place = beyond[i - schema.positional] if beyond and i >= schema.positional else i
         values[place] = convert(arguments[place], value, i, numbers if i else first)
-    if kwargs:
-        _bind_keywords(schema, kwargs, values, numbers, first_name)
+    for name, position in named.items():
+        if values[position] is not _UNSET:
+            raise Misfit(f"argument {name!r} is given twice")
+        values[position] = convert(arguments[position], kwargs[name], position, numbers)
     for i, argument in enumerate(arguments):
         if values[i] is _UNSET:
             if argument.default is REQUIRED:
@@ -104,14 +108,12 @@ def _keyword_positions(
     return free[:count] if len(free) >= count else None
 
 
-def _bind_keywords(
-    schema: FunctionSchema,
-    kwargs: Mapping[str, Any],
-    values: list[Any],
-    numbers: bool,
-    first_name: str,
-) -> None:
-    for name, value in kwargs.items():
+def _named_positions(
+    schema: FunctionSchema, kwargs: Mapping[str, Any], first_name: str
+) -> dict[str, int]:
+    """Where keywords go; Misfit names one that the schema does not have."""
+    found: dict[str, int] = {}
+    for name in kwargs:
         position = schema.by_name.get(name)
         if position is None:
             synonym = "self" if name == first_name else SYNONYMS.get(name, "")
@@ -123,9 +125,8 @@ def _bind_keywords(
                 f"{', '.join(shown)}",
                 unknown_name=True,
             )
-        if values[position] is not _UNSET:
-            raise Misfit(f"argument {name!r} is given twice")
-        values[position] = convert(schema.arguments[position], value, position, numbers)
+        found[name] = position
+    return found
 
 
 def _gather(arguments: Sequence[Argument], args: Sequence[Any], start: int) -> Sequence[Any]:

@@ -224,9 +224,11 @@ class DispatchMode:
     Attributes:
         keeps_differentiable: Also on composites that have a derivative of their own (``linear``),
             which are otherwise taken apart as all are.
+        hides_values: What runs inside may not look at tensors' values to check them.
     """
 
     keeps_differentiable = False
+    hides_values = False
 
     def __enter__(self) -> Any:
         _refuse_classmethod(self, "__mortice_dispatch__")

@@ -13,7 +13,7 @@ from mortice._dispatch.bind import is_int
 from mortice._dispatch.operator import get
 from mortice._ops.formulas import call
 from mortice._ops.windows import *  # noqa: F403  the bodies of windows
-from mortice._tensor import make
+from mortice._tensor import host, make
 from mortice._types import dtypes, layout, shapes
 from mortice._types.device import CPU, Device, current_default
 from mortice._types.shapes import dense_strides_like, strides_for
@@ -310,6 +310,8 @@ def copy_by_copy_(self: Any, src: Any, non_blocking: bool) -> Any:
 
 
 def resize_(self: Any, size: Any, memory_format: Any) -> Any:
+    if type(self._a) is np.ndarray:  # where a mode takes composites apart
+        return host.HOST["resize_"](self, size, memory_format)
     check_size(size)
     strides = strides_for(size, memory_format)
     if self.device.type != "meta":

@@ -8,6 +8,7 @@ from typing import Any
 from mortice._base.errors import AutogradError
 from mortice._dispatch import keys as K
 from mortice._dispatch.operator import get
+from mortice._dispatch.state import THREAD
 
 
 def call(name: str, *args: Any) -> Any:
@@ -30,9 +31,11 @@ def zeros(shape: Sequence[int], dtype: Any, device: Any) -> Any:
 def has_values(x: Any) -> bool:
     """Whether a tensor has elements to look at, as tensors on device meta and fake ones have not.
 
-    Checks of values are left to tensors that have some.
+    Nor have those of a program that is traced. Checks of values are left to tensors that have some.
     """
-    return not x._k & (K.FAKE | K.META)
+    if x._k & (K.FAKE | K.META):
+        return False
+    return not any(mode.hides_values for mode in THREAD.dispatch_modes)
 
 
 def conj(x: Any) -> Any:

@@ -13,6 +13,7 @@ from typing import Any
 
 from mortice._base.errors import TraceError
 from mortice._tensor.make import storage_of
+from mortice._types.shapes import storage_extent
 from mortice.fx.node import Node
 
 #: Records a call: (overload, args that hold nodes, the result's tensor for its metadata, which of
@@ -130,6 +131,14 @@ def as_strided_view(tensor: Any, root: Value) -> View:
             "program was traced. Use Tensor.view(dtype)."
         )
     geometry = (tuple(tensor._a.shape), tensor.stride(), tensor.storage_offset())
+    whole = root.tensor
+    if storage_extent(*geometry) > storage_extent(
+        whole._a.shape, whole.stride(), whole.storage_offset()
+    ):
+        raise TraceError(
+            f"a tensor of shape {list(geometry[0])} sees more memory than the traced program has seen: that of a "
+            f"tensor of shape {list(whole.shape)}. Make a new tensor instead of resizing one."
+        )
     return View(_aten("as_strided", "default"), root, geometry, None)
 
 

@@ -496,6 +496,8 @@ def _named_tensors(f: Any) -> dict[int, str]:
 class _TraceMode(DispatchMode):
     """Hands every operator to the session."""
 
+    hides_values = True
+
     def __init__(self, session: _Session) -> None:
         self.session = session
 

@@ -16,9 +16,10 @@ _LN2 = math.log(2.0)
 
 
 def _promoted(*values: Any) -> list[Any]:
-    """Tensors in the dtype in which they meet."""
+    """Tensors in the dtype in which they meet; numbers become 0-d tensors."""
     dtype = result_type(values)
-    return [x.to(dtype) for x in values]
+    first = next(x for x in values if hasattr(x, "_k"))
+    return [x.to(dtype) if hasattr(x, "_k") else full(first, x, (), dtype) for x in values]
 
 
 # -- of one tensor ---------------------------------------------------------------------------------
@@ -133,6 +134,8 @@ def zero(self: Any) -> Any:
 
 
 def fill(self: Any, value: Any) -> Any:
+    if not hasattr(value, "_k"):
+        return call("full_like", self, value, None, None, None, None, None)
     return value.to(self._t).expand(shape_of(self)).clone()
 
 

@@ -12,6 +12,10 @@ from mortice._types import dtypes
 
 def where(condition: Any, a: Any, b: Any) -> Any:
     """``a`` where the condition holds, else ``b``; numbers take the other's dtype."""
+    if getattr(a, "_t", None) is dtypes.bool_ and type(b) is int:
+        b = bool(b)
+    if getattr(b, "_t", None) is dtypes.bool_ and type(a) is int:
+        a = bool(a)
     return call("where.self", condition, a, b)
 
 
