@@ -5,7 +5,16 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from mortice._ops.decomposed.steps import all_dims, full, in_float32, shape_of, total, where
+from mortice._ops.decomposed.steps import (
+    all_dims,
+    floating,
+    full,
+    in_float32,
+    shape_of,
+    total,
+    where,
+    widened,
+)
 from mortice._ops.formulas import call
 
 SQRT_HALF = math.sqrt(0.5)
@@ -212,23 +221,23 @@ def log_softmax(self: Any, dim: int, half_to_float: bool) -> Any:
 
 
 def softmax_backward(grad: Any, output: Any, dim: int, dtype: Any) -> Any:
+    grad, output = widened(grad), widened(output)
     weighted = grad * output
     return (weighted - output * total(weighted, (dim,), True)).to(dtype)
 
 
 def log_softmax_backward(grad: Any, output: Any, dim: int, dtype: Any) -> Any:
+    grad, output = widened(grad), widened(output)
     return (grad - output.exp() * total(grad, (dim,), True)).to(dtype)
 
 
 def logsumexp(self: Any, dim: Any, keepdim: bool) -> Any:
     dims = tuple(dim) or all_dims(self)
-    if not self._t.differentiable:
-        from mortice._ops.decomposed.steps import floating
-
-        self = floating(self)
-    if not shape_of(self):
-        return self.clone()
-    top = call("amax", self, dims, True)
+    self = floating(self)
+    # Of complex numbers, the real part is what may overflow.
+    size = self.real if self._t.is_complex else self
+    top = call("amax", size, dims, True) if shape_of(self) else size
     top = where(top.abs() == math.inf, 0, top)  # inf - inf is nan
-    result = total((self - top).exp(), dims, True).log() + top
-    return result if keepdim else call("squeeze.dims", result, dims)
+    powers = (self - top).exp()
+    result = (total(powers, dims, True) if shape_of(self) else powers).log() + top
+    return result if keepdim or not shape_of(self) else call("squeeze.dims", result, dims)

@@ -121,6 +121,8 @@ def dot(self: Any, other: Any) -> Any:
 
 def baddbmm(self: Any, a: Any, b: Any, beta: Any, alpha: Any) -> Any:
     product = call("bmm", a, b)
+    if not self._t.differentiable:
+        alpha, beta = int(alpha), int(beta)  # of integers, whole factors
     if alpha != 1:
         product = product * alpha
     if beta == 0:

@@ -23,6 +23,11 @@ def _is_half(x: Any) -> bool:
     return getattr(x, "_t", None) in (dtypes.float16, dtypes.bfloat16)
 
 
+def widened(x: Any) -> Any:
+    """Half precision as float32."""
+    return x.to(dtypes.float32) if _is_half(x) else x
+
+
 def in_float32(function: Callable[..., Any]) -> Any:
     """Half-precision arguments are computed with in float32, and results are rounded once."""
 
@@ -31,8 +36,7 @@ def in_float32(function: Callable[..., Any]) -> Any:
         halves = [x._t for x in args if _is_half(x)]
         if not halves:
             return function(*args)
-        wide = [x.to(dtypes.float32) if _is_half(x) else x for x in args]
-        result = function(*wide)
+        result = function(*map(widened, args))
         if isinstance(result, tuple):
             return tuple(_narrow(x, halves[0]) for x in result)  # pyright: ignore[reportUnknownVariableType]
         return _narrow(result, halves[0])
