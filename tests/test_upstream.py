@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent / "upstream"
-FILE = '''
+FILE = """
 import torch
 import torch.utils.cpp_extension
 from torch.testing._internal.common_utils import *  # noqa: F403
@@ -54,7 +54,7 @@ class TestThings(TestCase):
 
 
 instantiate_parametrized_tests(TestThings)
-'''
+"""
 
 
 def run(path: Path, words: bool) -> dict[str, tuple[str, str]]:
@@ -71,8 +71,9 @@ def test_states_and_reasons(tmp_path: Path) -> None:
     found = run(path, words=True)
     passed = {name for name, (state, _) in found.items() if state == "passed"}
     assert passed == {"test_passes", "test_mode", "test_each_1", "test_each_2"}
-    assert "mortice has no torch.utils.cpp_extension.load_inline" in (
-        found["test_needs_what_is_not_there"][1]
+    assert (
+        "mortice has no torch.utils.cpp_extension.load_inline"
+        in (found["test_needs_what_is_not_there"][1])
     )
     assert "words of another library" in found["test_words_differ"][1]
     by_type = run(path, words=False)
