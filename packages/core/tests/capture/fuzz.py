@@ -246,7 +246,7 @@ def differences(a: Any, b: Any) -> str:
 
 def _shown(x: Any) -> str:
     """As text; the names of histories are the graphs' own."""
-    return re.sub(r"grad_fn=<\w+>", "grad_fn", repr(x))
+    return re.sub(r",(\\\\n)?\s*grad_fn=<\w+>", "", repr(x))
 
 
 def _close(a: Any, b: Any) -> bool:

@@ -369,3 +369,64 @@ def test_integer_division_by_zero(compile: Any) -> None:
         assert len(log) == min(logged, 1)
         log.clear()
         same(got, want)
+
+
+LOOKUPS: dict[str, Callable[[Any, Any], Any]] = {
+    "embedding": lambda x, i: mortice.nn.functional.embedding(i, x) * 2,
+    "index": lambda x, i: x[i] * 2,
+    "index_second": lambda x, i: x[:, i] * 2,
+    "index_select": lambda x, i: x.index_select(0, i) * 2,
+    "gather": lambda x, i: x.gather(0, i.view(-1, 1)) * 2,
+    "index_add_": lambda x, i: x.index_add_(0, i, mortice.ones(i.numel(), 3)) * 2,
+    "index_put_": lambda x, i: x.index_put_((i,), mortice.ones(3)) * 2,
+    "scatter_": lambda x, i: x.scatter_(0, i.view(-1, 1), 5.0) * 2,
+    "nll_loss": lambda x, i: mortice.nn.functional.nll_loss(x[: i.numel()], i) * 2,
+}
+
+
+@pytest.mark.parametrize("name", LOOKUPS)
+def test_indices_in_memory_end_no_segment(compile: Any, name: str) -> None:
+    f = LOOKUPS[name]
+    compiled = compile(f)
+    for indices in ([0, 2], [1, 1], [2, 0]):
+        x = mortice.arange(9.0).view(3, 3).clone()
+        y, i = x.clone(), mortice.tensor(indices)
+        same(compiled(x, i), f(y, i))
+        same(x, y)
+    assert len(compiled.segments) == 1
+    log: list[str] = []
+
+    def g(x: Any, i: Any) -> Any:
+        y = f(x, i)
+        log.append("after")
+        return y
+
+    for run in (g, compile(g)):
+        with pytest.raises(errors.MorticeError):
+            run(mortice.ones(3, 3), mortice.tensor([0, 7]))
+    assert log == []
+
+
+def test_indices_computed_inside_end_the_segment(compile: Any) -> None:
+    log: list[str] = []
+
+    def f(x: Any, i: Any) -> Any:
+        y = x[i + 1]
+        log.append("after")
+        return y * 2
+
+    compiled = compile(f)
+    same(compiled(mortice.ones(3), mortice.tensor([0, 1])), mortice.ones(2) * 2)
+    with pytest.raises(errors.DimensionError):
+        compiled(mortice.ones(3), mortice.tensor([0, 2]))
+    assert log == ["after"]
+
+    def g(x: Any, i: Any) -> Any:
+        i.add_(5)
+        y = x[i]
+        log.append("wrong")
+        return y
+
+    with pytest.raises(errors.DimensionError):
+        compile(g)(mortice.ones(3), mortice.tensor([0, 1]))
+    assert log == ["after"]

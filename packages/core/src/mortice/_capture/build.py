@@ -159,7 +159,9 @@ class Builder:
     def _view(self, slot: Output, source: Node) -> Node:
         step = slot.step
         saved = self.grad, self.line
-        self.grad, self.line = step.call.grad, step.line
+        # A view made before its source got a history in place has that history, too.
+        rebased = slot.cell in self.tracked and step.call.op.name != "detach"
+        self.grad, self.line = step.call.grad or rebased, step.line
         args = (source, *self.wants[step][1:])
         if slot.part is None:
             node = self._call(step.call.op, args)

@@ -16,6 +16,7 @@ from mortice._autograd.pending import PENDING, PendingEdge, edges_of_parts
 from mortice._autograd.views import check_write
 from mortice._base.errors import InvalidState
 from mortice._capture import breaks, infer
+from mortice._capture.bounds import hold
 from mortice._capture.draws import DefaultDraws, draws, reserved
 from mortice._capture.effects import MAY_RAISE_ON_INTEGERS
 from mortice._capture.hazards import FLUSH, Hazards
@@ -25,7 +26,7 @@ from mortice._capture.tree import Leaf, Output, Step, Tree
 from mortice._dispatch import keys as K
 from mortice._dispatch.state import GLOBAL, THREAD, unrecorded
 from mortice._tensor.array import PendingArray
-from mortice._tensor.make import ViewInfo, base_of, storage_of, wrap
+from mortice._tensor.make import ViewInfo, base_of, host_array, storage_of, wrap
 from mortice._tensor.storage import Storage
 from mortice._tensor.tensor import Tensor
 from mortice._types.promotion import NUMBERS
@@ -136,7 +137,7 @@ class Recorder:
             result = made[0] if step.simple or step.result is None else step.result(made)
         self.at.ahead = step
         self.at = step
-        if step.ends:
+        if step.ends and not hold(self, call.op.name, args):
             self.flush(f"{call.op.name} may refuse the values that it is given", allowed=True)
         return result
 
@@ -509,6 +510,17 @@ class Recorder:
             return True
         self.hazards.follow(self.at)
         return self._leaf_over(cell) in self.hazards.written
+
+    def in_memory(self, t: Any) -> Any:
+        """The elements of a tensor as a numpy array, if nothing recorded is yet to write them."""
+        a = t._a
+        if type(a) is PendingArray:  # perhaps a view of what is in memory
+            cell = a.output.cell
+            self.hazards.follow(self.at)
+            if not isinstance(cell, Leaf) or cell in self.hazards.written or not t.is_cpu:
+                return None
+            return host_array(t._s, t._t, a.shape, a.strides, a.offset)
+        return a if type(a) is np.ndarray and not self.is_stale(t) else None
 
     def _counted(self, t: Any) -> Any:
         """The value of a 0-d tensor that was only counted up since the segment began, else None.
