@@ -48,6 +48,25 @@ def test_logs_say_what_was_compiled(capsys) -> None:
     assert "all of it" not in said
 
 
+def test_texts_may_stand_in_the_graphs_meta(capsys, tmp_path) -> None:
+    made = []
+
+    def leaving(gm, example_inputs):
+        gm.meta["output_code"] = lambda: made.append(1) or "made when wanted"
+        return gm
+
+    def run() -> None:
+        mortice.compile(lambda x: x * 2, backend=leaving)(mortice.ones(3))
+
+    run()
+    assert made == []
+    with mortice.config.override(dump=str(tmp_path)):
+        run()
+    (folder,) = tmp_path.iterdir()
+    assert (folder / "output_code.txt").read_text() == "made when wanted"
+    assert not (folder / "fusion.txt").exists()
+
+
 def test_without_logs_nothing_is_said(capsys) -> None:
     train()
     assert capsys.readouterr() == ("", "")

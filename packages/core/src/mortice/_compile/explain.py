@@ -8,6 +8,8 @@ from typing import Any
 
 from mortice.fx import GraphModule
 
+from .show import text_of
+
 
 @dataclass(frozen=True)
 class Part:
@@ -164,10 +166,9 @@ def _segment(segment: Any) -> SegmentReport:
 
 
 def _part(stages: Any, name: str) -> Part:
-    run = stages.results[name]
-    texts = [getattr(run, kind, "") for kind in ("output_code", "fusion")]
-    code, fusion = [text if isinstance(text, str) else "" for text in texts]
-    return Part(name, stages.graphs[name], code, fusion)
+    graph, run = stages.graphs[name], stages.results[name]
+    code, fusion = (text_of(kind, graph, run) for kind in ("output_code", "fusion"))
+    return Part(name, graph, code, fusion)
 
 
 def times(count: int) -> str:

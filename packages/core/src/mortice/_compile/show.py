@@ -1,7 +1,8 @@
 """What is seen of compiling: ``MORTICE_LOGS=graph,fusion,output_code`` and ``MORTICE_DUMP=DIR``.
 
-A backend's result may have the attributes ``output_code`` (the code it made, as text) and
-``fusion`` (what it fused and what it could not, as text).
+A backend may leave two texts: ``output_code`` (the code it made) and ``fusion`` (what it fused, and what
+it could not). Each is an attribute of its result, or stands in ``gm.meta``, there perhaps as a function
+that makes it when somebody wants to see it.
 """
 
 from __future__ import annotations
@@ -15,37 +16,42 @@ from mortice._base import config
 from mortice._base.logging import active
 from mortice.fx import GraphModule
 
+_INFO = 20  # logging.INFO, without importing logging
 _numbers = itertools.count()
 
 
 def compiled(part: str, backend: str, gm: GraphModule, run: Callable[..., Any]) -> None:
     """Log and dump one graph that a backend has compiled."""
-    texts = {
-        "graph": gm.code,
-        "fusion": getattr(run, "fusion", None),
-        "output_code": getattr(run, "output_code", None),
-    }
     title = f"{part} of {len(gm.graph.nodes)} nodes for backend {backend}"
     for logger, kind in (
         (active("graph"), "graph"),
         (active("fusion"), "fusion"),
         (active("output_code"), "output_code"),
     ):
-        if logger is not None and isinstance(texts[kind], str):
-            logger.info("%s\n%s", title, texts[kind])
+        if logger is not None and logger.isEnabledFor(_INFO):
+            text = gm.code if kind == "graph" else text_of(kind, gm, run)
+            if text:
+                logger.info("%s\n%s", title, text)
     if config.dump is not None:
-        _dump(config.dump, part, gm, texts)
+        _dump(config.dump, part, gm, run)
 
 
-def _dump(folder: str, part: str, gm: GraphModule, texts: dict[str, Any]) -> None:
+def text_of(kind: str, gm: GraphModule, run: Callable[..., Any]) -> str:
+    """What a backend says of one graph, ``output_code`` or ``fusion``; empty if nothing."""
+    found: Any = getattr(run, kind, None) or gm.meta.get(kind)
+    found = found() if callable(found) else found
+    return found if isinstance(found, str) else ""
+
+
+def _dump(folder: str, part: str, gm: GraphModule, run: Callable[..., Any]) -> None:
     """Write ``PID-0003-forward/graph.py`` and the like; numbers go up within a process."""
     place = os.path.join(folder, f"{os.getpid()}-{next(_numbers):04}-{part}")
     os.makedirs(place, exist_ok=True)
     from mortice.fx.drawing import draw
 
     files = {"graph.py": gm.code, "graph.txt": gm.graph.tabular(), "graph.svg": draw(gm, part)}
-    files.update((f"{kind}.txt", texts[kind]) for kind in ("fusion", "output_code"))
+    files.update((f"{kind}.txt", text_of(kind, gm, run)) for kind in ("fusion", "output_code"))
     for name, text in files.items():
-        if isinstance(text, str):
+        if text:
             with open(os.path.join(place, name), "w", encoding="utf-8") as file:
                 file.write(text)
