@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import threading
@@ -90,3 +91,30 @@ def test_without_xoscar(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(Unavailable, match="pip install xoscar"):
         native.library_path()
+
+
+def waits_until_interrupted(rank: int, size: int) -> str:
+    """Rank 0 waits for rank 1, which does not come; Ctrl-C ends that."""
+    import mortice
+
+    if rank == 1:
+        time.sleep(3)
+        return ""
+    try:
+        dist.all_reduce(mortice.ones(3))
+    except KeyboardInterrupt:
+        return "interrupted"
+    return "not interrupted"
+
+
+def test_interrupting_a_wait() -> None:
+    with Gang(2, "gloo", timeout=20) as gang:
+        gang.run(sums)
+        gang.begin(waits_until_interrupted)
+        time.sleep(1.0)
+        started = time.monotonic()
+        gang.kill(0, signal.SIGINT)
+        (found,) = gang.end(ranks=[0], patience=10)
+        assert found == "interrupted"
+        assert time.monotonic() - started < 2
+        gang.end(ranks=[1])

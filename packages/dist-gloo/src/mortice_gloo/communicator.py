@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import threading
@@ -14,7 +15,7 @@ import numpy as np
 from mortice.distributed import HostCommunicator, PrefixStore, Setup, Store, TCPStore
 from mortice.errors import DistBackendError
 
-from . import native
+from . import native, sockets
 
 Array = np.ndarray[Any, Any]
 
@@ -45,16 +46,20 @@ class GlooCommunicator(HostCommunicator):
         self._timeout = 0.0
         self._timeout_lock = threading.Lock()
         self._context: Any = None
+        self._ends: tuple[sockets.Address | None, set[sockets.Address]] = (None, set())
         if self.size > 1:
             self._connect(setup)
 
     def _connect(self, setup: Setup) -> None:
         gloo = self._gloo
+        before = sockets.listening()
         device = gloo.transport.tcp.CreateDevice(gloo.transport.tcp.attr(_address(setup)))
+        own = next(iter(sockets.listening() - before), None)
         context = gloo.rendezvous.Context(self.rank, self.size)
         context.setTimeout(timedelta(seconds=setup.timeout))
-        meeting = _Meeting(setup.store, self.rank, self.size)
+        meeting = _Meeting(setup.store, self.rank, self.size, own)
         context.connectFullMesh(gloo.rendezvous.CustomStore(meeting), device)
+        self._ends = own, meeting.listening
         self._context = context
 
     # -- calling Gloo ----------------------------------------------------------------------------
@@ -148,8 +153,9 @@ class GlooCommunicator(HostCommunicator):
     # -- the end ---------------------------------------------------------------------------------
 
     def abort(self) -> None:
-        if self._context is not None:
-            self._context.closeConnections()
+        own, others = self._ends
+        if own is not None:
+            sockets.shut_down(own, others)
 
     def close(self) -> None:
         super().close()
@@ -165,11 +171,13 @@ class _Meeting:
     answer meanwhile: so no rank begins to connect before all have what they need.
     """
 
-    def __init__(self, store: Store, rank: int, size: int) -> None:
+    def __init__(self, store: Store, rank: int, size: int, own: sockets.Address | None) -> None:
         self._store = store
         self._rank = rank
         self._size = size
         self._found: dict[str, bytes] = {}
+        self.listening: set[sockets.Address] = set()
+        store.set(f"listens/{rank}", json.dumps(own))
 
     def set_tcp(self, key: str, value: bytes) -> None:
         self._store.set(f"address/{key}", value)
@@ -179,6 +187,10 @@ class _Meeting:
             return
         names = [str(rank) for rank in range(self._size)]
         values = self._store.multi_get([f"address/{name}" for name in names])
+        for told in self._store.multi_get([f"listens/{name}" for name in names]):
+            address = json.loads(told)
+            if address is not None:
+                self.listening.add((address[0], address[1]))
         self._store.set(f"ready/{self._rank}", b"")
         self._store.wait([f"ready/{name}" for name in names])
         self._found = dict(zip(names, values))

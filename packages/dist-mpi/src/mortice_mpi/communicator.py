@@ -44,6 +44,8 @@ _ASK_EVERY = 0.25
 class MpiCommunicator(HostCommunicator):
     """Everything is MPI's, but for dtypes that MPI does not know, and narrow floats."""
 
+    interruptible = True
+
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
         self._mpi = library.start()

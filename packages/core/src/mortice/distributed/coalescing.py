@@ -33,15 +33,12 @@ def submit(
     """
     found = resolved(group)
     device = like.device.type if like is not None else _first_device(found)
-    work = found.submit(name, device, arguments.limit(timeout), **parts)
     manager = _local.manager
-    if manager is not None:
+    wait = manager is None and not async_op
+    work = found.submit(name, device, arguments.limit(timeout), wait=wait, **parts)
+    if manager is not None and work is not None:
         manager.append(work)
-        return work
-    if async_op:
-        return work
-    work.wait()
-    return None
+    return work
 
 
 def _first_device(group: ProcessGroup) -> str:

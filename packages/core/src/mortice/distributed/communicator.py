@@ -104,6 +104,14 @@ class Communicator(ABC):
     def submit(self, call: Call) -> Work:
         """Begin an operation."""
 
+    def take_turn(self, call: Call) -> bool:
+        """Whether the caller, who waits anyway, is to do the operation itself, by ``run_now``."""
+        return False
+
+    def run_now(self, call: Call) -> None:
+        """Do an operation in the calling thread, after ``take_turn`` has said so."""
+        raise NotImplementedError
+
     def abort(self) -> None:  # noqa: B027 - not all can
         """End what is under way with errors; afterwards only ``close`` is called."""
 

@@ -166,18 +166,28 @@ class ProcessGroup:
 
     # -- operations ----------------------------------------------------------------------------
 
-    def submit(self, name: str, device: str, timeout: float | None = None, **parts: Any) -> Work:
-        """Begin an operation on the communicator of a device type."""
+    def submit(
+        self,
+        name: str,
+        device: str,
+        timeout: float | None = None,
+        *,
+        wait: bool = False,
+        **parts: Any,
+    ) -> Work | None:
+        """Begin an operation on the communicator of a device type; with ``wait``, do it."""
+        kind = "message" if name in ("send", "recv") else "collective"
+        limit = self.timeout if timeout is None else timeout
         with self._lock:  # the order of numbers is the order of beginning
             communicator = self.communicator(device)
-            kind = "message" if name in ("send", "recv") else "collective"
-            call = Call(
-                name,
-                next(self._sequence[kind]),
-                self.timeout if timeout is None else timeout,
-                **parts,
-            )
-            return communicator.submit(call)
+            call = Call(name, next(self._sequence[kind]), limit, **parts)
+            now = wait and communicator.take_turn(call)
+            work = None if now else communicator.submit(call)
+        if now:
+            communicator.run_now(call)
+        elif wait and work is not None:
+            work.wait()
+        return None if wait else work
 
     def abort(self) -> None:
         """End what is under way with errors."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from mortice.errors import OperationTimeout
 from .communicator import Call, Communicator, Setup
 from .composed import Composed, split
 from .fold import Array
+from .interrupts import Abortable
 from .lanes import Lanes
 from .reduce_op import ReduceOp
 from .store.base import Deadline
@@ -35,7 +36,13 @@ class HostCommunicator(Composed, Communicator):
     The methods run in a thread of the communicator and wait; ``remaining()`` says for how many
     seconds they may. Sends and receives run beside collectives and each other. Whatever a method
     raises ends the group: ``abort`` is called, and must make the other threads' calls end.
+
+    An operation that the caller waits for is done in the caller's thread where nothing is before
+    it, which saves two changes of thread (4 bytes over Gloo: about 100 us instead of 450 us).
     """
+
+    #: Whether the methods return to Python often enough for Ctrl-C to be noticed.
+    interruptible: ClassVar[bool] = False
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
@@ -43,6 +50,9 @@ class HostCommunicator(Composed, Communicator):
         self._local = threading.local()
         self._broken: BaseException | None = None
         self._break_lock = threading.Lock()
+        # Held by whoever does a collective; `_queued` counts those that are to be done by a lane.
+        self._turn = threading.Lock()
+        self._queued = 0
 
     def remaining(self) -> float:
         """Seconds that the present operation may still take; raises OperationTimeout after them."""
@@ -58,8 +68,44 @@ class HostCommunicator(Composed, Communicator):
             bump(tensor)
         # Messages wait for each other only where their order counts.
         lane = (call.name, call.root, call.tag) if call.name in ("send", "recv") else "collectives"
-        self._lanes.put(lane, lambda: self._run(call, work))
+        if lane == "collectives":
+            with self._break_lock:
+                self._queued += 1
+            self._lanes.put(lane, lambda: self._run_in_turn(call, work))
+        else:
+            self._lanes.put(lane, lambda: self._run(call, work))
         return work
+
+    def take_turn(self, call: Call) -> bool:
+        return (
+            call.name not in ("send", "recv")
+            and not self._queued
+            and (self.interruptible or Abortable.possible())
+            and self._turn.acquire(blocking=False)
+        )
+
+    def run_now(self, call: Call) -> None:
+        work = Work(str(call), call.outputs)
+        for tensor in call.outputs:
+            bump(tensor)
+        try:
+            if self.interruptible:
+                self._run(call, work)
+            else:
+                with Abortable(self._interrupted):
+                    self._run(call, work)
+        finally:
+            self._turn.release()
+        work.wait()
+
+    def _interrupted(self) -> None:
+        self._break(KeyboardInterrupt())
+
+    def _run_in_turn(self, call: Call, work: Work) -> None:
+        with self._turn:
+            with self._break_lock:
+                self._queued -= 1
+            self._run(call, work)
 
     def _run(self, call: Call, work: Work) -> None:
         self._local.deadline = Deadline(call.timeout)

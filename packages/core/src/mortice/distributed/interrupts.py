@@ -1,0 +1,79 @@
+"""Ctrl-C during an operation that the calling thread itself waits in, outside Python.
+
+Python runs its handler only when the library returns. So while such an operation is on, the signal
+also wakes a thread, which aborts the operation; it then returns, and KeyboardInterrupt is raised.
+"""
+
+from __future__ import annotations
+
+import signal
+import socket
+import threading
+from collections.abc import Callable
+from types import TracebackType
+
+_lock = threading.Lock()
+_sockets: tuple[socket.socket, socket.socket] | None = None
+_abort: Callable[[], None] | None = None
+_main = threading.main_thread()
+
+
+class Abortable:
+    """A block in which Ctrl-C calls ``abort``. Enter it only if ``possible()``."""
+
+    __slots__ = ("_new", "_number")
+
+    def __init__(self, abort: Callable[[], None]) -> None:
+        self._new = abort
+        self._number = -1
+
+    @staticmethod
+    def possible() -> bool:
+        """Whether Ctrl-C would be noticed, or does not concern this thread."""
+        if threading.current_thread() is not _main:
+            return True
+        if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+            return False  # it may not be meant to end anything
+        number = _wakeup()
+        others = signal.set_wakeup_fd(number, warn_on_full_buffer=False)
+        signal.set_wakeup_fd(others, warn_on_full_buffer=False)
+        return others == -1  # otherwise an event loop has it
+
+    def __enter__(self) -> None:
+        global _abort
+        if threading.current_thread() is _main:
+            self._number = _wakeup()
+            _abort = self._new
+            signal.set_wakeup_fd(self._number, warn_on_full_buffer=False)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        global _abort
+        if self._number >= 0:
+            _abort = None
+            signal.set_wakeup_fd(-1)
+
+
+def _wakeup() -> int:
+    """The descriptor to which Python's C handler writes; its reader is started with it."""
+    global _sockets
+    if _sockets is None:
+        with _lock:
+            reader, writer = socket.socketpair()
+            writer.setblocking(False)
+            _sockets = reader, writer
+            threading.Thread(
+                target=_listen, args=(reader,), name="mortice-interrupts", daemon=True
+            ).start()
+    return _sockets[1].fileno()
+
+
+def _listen(reader: socket.socket) -> None:
+    while data := reader.recv(1):
+        abort = _abort
+        if data[0] == signal.SIGINT and abort is not None:
+            abort()
