@@ -41,3 +41,11 @@ def test_what_is_kept_between_passes_is_not_read_after_them() -> None:
         return call("mul.Tensor", d, call("rsqrt", var)), call("mul.Tensor", a, b), a
 
     check(body, mortice.randn(6, 4) * 3 + 1, mortice.randn(4), mortice.rand(4))
+
+
+def test_a_number_as_a_tensor_goes_to_foreign_operators() -> None:
+    def body(call: Any, x: Any, rows: Any) -> Any:
+        three = call("full", (), 3.0)
+        return (call("index_put", x, (rows,), three),)
+
+    check(body, mortice.randn(5, 4), mortice.tensor([1, 3]))

@@ -211,3 +211,14 @@ def test_costs_are_of_bytes() -> None:
     x = mortice.zeros(3, 5, dtype=mortice.float64)
     assert size_in_bytes(x) == 120
     assert KEEP > 1
+
+
+def test_of_a_view_its_base_is_kept() -> None:
+    b = Build(2, 1)
+    (x, w), (t,) = b.primals, b.tangents
+    h = b(aten.mm.default, x, w)
+    part = b(aten.slice.Tensor, h, 1, 0, 1)
+    y = b(aten.mul.Tensor, part, part)
+    joint = b.joint([y], [b(aten.mul.Tensor, b(aten.mul.Tensor, part, t), 2.0), None])
+    saved, _ = choose_saved(joint)
+    assert saved == [h]

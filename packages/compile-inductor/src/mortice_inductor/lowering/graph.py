@@ -11,7 +11,7 @@ from mortice.errors import CompileError
 from mortice_llvm.dtypes import DTYPES
 from mortice_llvm.errors import NotAvailable
 
-from ..ir.values import Call, Shape, Trace, Value
+from ..ir.values import SCALARS, Call, Shape, Trace, Value
 from ..specs import (
     DataDependent,
     GeneratorSpec,
@@ -225,6 +225,8 @@ class Lowering:
             if isinstance(x, Value):
                 if x.op == "number":
                     return ("number", *x.attr)
+                if x.op in SCALARS:  # without dimensions, it would have no memory
+                    x = self.trace.make("keep", (x,), x.shape, x.dtype)
                 tensors.append(x)
                 return ("%", len(tensors) - 1)
             if isinstance(x, Random):

@@ -49,10 +49,11 @@ def _number(size: Any) -> int:
 
 def keeping(node: Node) -> int:
     """Cost of keeping a node's value from forward to backward. Inputs are there anyway, and cost
-    the least that keeps them out where nobody needs them.
+    the least that keeps them out where nobody needs them. Of a view its base is kept: a backend's
+    output is memory of its own, which has no room for a view's strides.
     """
     value = node.meta.get("val")
-    if not hasattr(value, "_k"):
+    if not hasattr(value, "_k") or (_is_view_node(node) and recomputing(node) == 0):
         return INFINITE  # several results: each is kept by its getitem; a number is always there
     return 1 if node.op == "placeholder" else KEEP * size_in_bytes(value)
 
@@ -65,7 +66,7 @@ def recomputing(node: Node) -> int:
         return 0
     schema = getattr(node.target, "_schema", None)
     value = node.meta.get("val")
-    if schema is None or not hasattr(value, "_k"):
+    if schema is None or not (hasattr(value, "_k") or is_view(schema)):
         return INFINITE
     tags = node.target.tags
     if schema.mutated or "nondeterministic_seeded" in tags or is_written(node):
@@ -75,6 +76,13 @@ def recomputing(node: Node) -> int:
     if schema.namespace != "aten" or not ("pointwise" in tags or schema.name in _COPIES):
         return INFINITE
     return size_in_bytes(value) * (DEAR if schema.name in _DEAR else CHEAP)
+
+
+def _is_view_node(node: Node) -> bool:
+    """Whether it is a view, or one of the views that an operator makes several of."""
+    maker = node.args[0] if node.target is operator.getitem else node
+    schema = getattr(getattr(maker, "target", None), "_schema", None)
+    return schema is not None and is_view(schema)
 
 
 def is_written(node: Node) -> bool:
