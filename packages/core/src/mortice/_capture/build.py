@@ -277,6 +277,9 @@ class Builder:
         name = op.name
         if name == "copy_":
             node = self._copied(values[1], target)
+            if self.grad and (slot.key & AUTOGRAD or slot.cell in self.tracked):
+                # What is overwritten has a gradient, of zeros: none would be another answer.
+                node = self.emit("copy", values[0], node, False)
         elif op.row.functional:
             node = self._call(get(op.row.functional), values)
         else:
