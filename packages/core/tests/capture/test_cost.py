@@ -130,3 +130,15 @@ def test_a_tree_of_operators_grows_linearly(compile: Any, monkeypatch: Any) -> N
         before = emitted[0]
         compile(lambda x, n=depth: tree(x, n))(mortice.ones(2))
         assert emitted[0] - before == 2 ** (depth + 1) - 1
+
+
+def test_lists_of_tensors_are_predicted_too(compile: Any) -> None:
+    def f(x: Any, i: Any) -> Any:
+        y = mortice.cat([x, x * 2, x[:1]])
+        return mortice.stack([y, y + 1])[:, i]
+
+    compiled = compile(f)
+    x, i = mortice.ones(4), mortice.tensor([0, 2])
+    for _ in range(2):
+        assert mortice.equal(compiled(x, i), f(x, i))
+    assert "record" not in python_calls(lambda: compiled(x, i))

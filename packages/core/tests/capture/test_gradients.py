@@ -125,6 +125,8 @@ WRITES: dict[str, Callable[..., Any]] = {
     "columns": lambda x, y: _columns(x * 2, y),
     "setitem": lambda x, y: _setitem(x * 2, y),
     "copy": lambda x, y: mortice.zeros(3, 4).copy_(x * 2),
+    "copy_broadcast": lambda x, y: y.detach().t().amax(1).copy_(x[:, 0]),
+    "copy_of_argument": lambda x, y: mortice.zeros(3, 4).copy_(x),
     "into_zeros": lambda x, y: _row(mortice.zeros(3, 4), y),
     "into_zeros_from_both": lambda x, y: _setitem(mortice.zeros(3, 4), x.t()),
     "no_grad_write": lambda x, y: _no_grad_write(x * 2, y),

@@ -495,3 +495,121 @@ def test_fullgraph_lets_whole_functions_pass(compile: Any) -> None:
     x = mortice.ones(3, requires_grad=True)
     compiled(x).backward()
     assert x.grad.tolist() == [2, 2, 2]
+
+
+def test_finalizers_run_when_eager_runs_them(compile: Any) -> None:
+    log: list[str] = []
+
+    class Noisy:
+        def __del__(self) -> None:
+            log.append("gone")
+
+    def f(x: Any) -> Any:
+        thing = Noisy()
+        y = x * 2
+        log.append("made")
+        del thing
+        y = y + 1
+        log.append("end")
+        return y
+
+    compiled = compile(f)
+    for _ in range(2):
+        compiled(mortice.ones(2))
+    assert log == ["made", "gone", "end"] * 2
+
+
+def test_warnings_and_logging_know_their_lines(compile: Any) -> None:
+    import logging
+
+    lines: list[int] = []
+
+    class Keep(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            lines.append(record.lineno)
+
+    logger = logging.getLogger("capture_tests")
+    handler = Keep()
+    logger.addHandler(handler)
+
+    def f(x: Any) -> Any:
+        y = x * 2
+        warnings.warn("once", UserWarning, stacklevel=1)
+        logger.warning("here")
+        return y
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        compiled = compile(f)
+        for _ in range(3):
+            compiled(mortice.ones(2))
+    logger.removeHandler(handler)
+    first = f.__code__.co_firstlineno
+    assert [w.lineno for w in caught] == [first + 2]
+    assert lines == [first + 3] * 3
+
+
+def test_a_generator_function_runs_as_ever(compile: Any) -> None:
+    def numbers(x: Any) -> Any:
+        for _ in range(2):
+            x = x * 2
+            yield x
+
+    compiled = compile(numbers)
+    assert [t.tolist() for t in compiled(mortice.ones(1))] == [[2], [4]]
+    assert compiled.segments == []
+
+
+def test_state_changed_by_another_thread_during_a_call(compile: Any) -> None:
+    factor = [2.0]
+    ready, changed = threading.Event(), threading.Event()
+
+    def change() -> None:
+        ready.wait()
+        factor[0] = 10.0
+        changed.set()
+
+    def f(x: Any) -> Any:
+        y = x * factor[0]
+        ready.set()
+        changed.wait()
+        return y * factor[0]
+
+    worker = threading.Thread(target=change)
+    worker.start()
+    assert compile(f)(mortice.ones(1)).tolist() == [20]
+    worker.join()
+
+
+def test_a_tensor_kept_from_an_earlier_call(compile: Any) -> None:
+    kept: list[Any] = []
+
+    def f(x: Any) -> Any:
+        y = x * 2
+        kept.append(y)
+        return (kept[0] + y).sum() if len(kept) > 1 else y.sum()
+
+    compiled = compile(f)
+    assert [compiled(mortice.full((2,), float(i))).item() for i in (1, 2, 3)] == [4, 12, 16]
+
+
+def test_interrupted_writes_leave_no_pending_tensor(compile: Any) -> None:
+    def compile_segment(module: Any, inputs: Any, settings: Any) -> Any:
+        def run(*inputs: Any) -> Any:
+            raise KeyboardInterrupt
+
+        return run
+
+    kept: list[Any] = []
+
+    def f(x: Any) -> Any:
+        x.add_(1)
+        kept.append(x * 2)
+        return x
+
+    x = mortice.ones(2)
+    with pytest.raises(KeyboardInterrupt):
+        compile(f, compile_segment=compile_segment)(x)
+    assert (x * 2).tolist() == [2, 2]  # as when an operator is interrupted: nothing was written
+    with pytest.raises(errors.InvalidState, match="KeyboardInterrupt"):
+        kept[0].tolist()

@@ -328,7 +328,7 @@ class Builder:
         alias = node.op == "placeholder" or node in taken or _makes_views(made)
         if not alias:
             return node
-        self.grad = isinstance(cell, Leaf) or bool(cell.key & AUTOGRAD)
+        self.grad = cell in self.tracked or bool(cell.key & AUTOGRAD)
         return self.emit("clone", node, None)
 
     def _sweep(self) -> None:
