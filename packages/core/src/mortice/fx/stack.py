@@ -62,4 +62,5 @@ def user_line() -> str:
 def describe(frame: FrameType) -> str:
     code = frame.f_code
     text = linecache.getline(code.co_filename, frame.f_lineno).strip()
-    return f"{code.co_filename}:{frame.f_lineno}, in {code.co_name}: {text}"
+    place = f"{code.co_filename}:{frame.f_lineno}, in {code.co_name}"
+    return f"{place}: {text}" if text else place

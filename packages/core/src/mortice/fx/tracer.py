@@ -148,7 +148,8 @@ class Tracer(TracerBase):
         for name in concrete:
             if name not in names:
                 raise InvalidValue(
-                    f"concrete_args: there is no argument {name!r}.{nearest(name, names)}"
+                    f"concrete_args: there is no argument {name!r}.{nearest(name, names)} The arguments are: "
+                    f"{', '.join(names)}"
                 )
         args: list[Any] = []
         kwargs: dict[str, Any] = {}
