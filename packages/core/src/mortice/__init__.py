@@ -100,6 +100,8 @@ _LAZY = {
     "list_backends": "mortice._plugins.report",
     "Generator": "mortice._tensor.generator",
     "Stream": "mortice._tensor.streams",
+    "get_device_module": "mortice._tensor.device_module",
+    "_register_device_module": "mortice._tensor.device_module",
     "Event": "mortice._tensor.streams",
     **dict.fromkeys(
         (
@@ -183,20 +185,6 @@ def set_default_device(device: Any) -> None:
 
 def get_default_device() -> device:
     return _device.current_default()
-
-
-def get_device_module(device: Any = None) -> Any:
-    """``mortice.<device type>`` of a device; of the accelerator, or of the CPU where there is none."""
-    from mortice._tensor.device_module import get
-
-    return get(device)
-
-
-def _register_device_module(device_type: str, module: Any) -> None:
-    """Make ``module`` the module ``mortice.<device type>``."""
-    from mortice._tensor.device_module import register
-
-    register(device_type, module)
 
 
 def is_tensor(obj: Any) -> _bool:

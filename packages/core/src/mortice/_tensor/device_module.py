@@ -206,8 +206,11 @@ def register(device_type: str, module: ModuleType) -> None:
     setattr(root, name, module)
 
 
-def get(device: Any = None) -> ModuleType:
-    """``mortice.get_device_module``: that of a device, or of the accelerator, else of the CPU."""
+_register_device_module = register
+
+
+def get_device_module(device: Any = None) -> ModuleType:
+    """``mortice.<device type>`` of a device; of the accelerator, or of the CPU where there is none."""
     from importlib import import_module
 
     if isinstance(device, ModuleType):
