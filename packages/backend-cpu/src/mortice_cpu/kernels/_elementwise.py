@@ -101,8 +101,11 @@ def operand(x: Any, dtype: np.dtype[Any]) -> Any:
         return a
     if a.dtype.kind == "c" and dtype.kind != "c":
         a = a.real
-    # numpy would put dimensions that repeat innermost; they have no say in PyTorch's order.
-    return a.astype(dtype, "C" if 0 in a.strides else "K")
+    if 0 in a.strides and a.size:
+        # Once for what repeats: cheaper, and repeated dimensions keep having no say in the order.
+        once = a[tuple([slice(0, 1) if s == 0 else slice(None) for s in a.strides])]
+        return np.broadcast_to(once.astype(dtype), a.shape)
+    return a.astype(dtype)
 
 
 def finished(array: Any, dtype: Any) -> Any:
