@@ -234,6 +234,25 @@ def written_argument_with_changing_aliases():
     return f, both((None, apart), (None, shared)) + [(None, apart)]
 
 
+@case(REPLAY, 2)
+def write_through_a_detached_alias():
+    """Inputs become one tensor, and the replay gives up after memory was written to."""
+
+    def f(x, y):
+        z = y.detach()
+        v = x[:]
+        if v.sum() > 50:
+            return v
+        z.add_(1.0)
+        return x * 2 if v[0] < v[1] else x * 3
+
+    def one(a, b):
+        q = t(a, b)
+        return lambda: ((q, q), {})
+
+    return f, both((None, lambda: ((t(), t()), {})), (None, one(5.0, 1.0)))
+
+
 @case(REPLAY, 1)
 def tensor_identity():
     def f(x, y):

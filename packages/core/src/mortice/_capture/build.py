@@ -292,11 +292,14 @@ class Builder:
     def _copied(self, source: Node, target: Any) -> Node:
         shape = tuple(target._a.shape)
         node = self._cast(source, target)
+        own = node is not source
         if node.meta["val"].device != target.device:
             node = self.emit("_to_copy", node, None, None, target.device, None, False, None)
+            own = True
         if tuple(node.meta["val"]._a.shape) != shape:
             node = self.emit("expand", node, shape, False)
-        return node
+        # A value of its own: the source may be written to later, and its history is not the copy's.
+        return node if own else self.emit("clone", node, None)
 
     def _cast(self, node: Node, target: Any) -> Node:
         if node.meta["val"]._t is target._t:

@@ -58,6 +58,7 @@ def observed_call(
                 watch.unknown(str(error))
     finally:
         seen.reasons = watch.reasons
+        watch.close()
     return result
 
 

@@ -211,8 +211,8 @@ class _Builder:
         for run in runs:
             targets = {i for i, _ in run.writes}
             for i, operand in enumerate(run.leaves):
-                if isinstance(operand, Found):
-                    source = operand.source
+                source = _memory(operand, runs)
+                if source is not None:
                     given.setdefault(id(source), (source, self.stage_of(source)))
                     if i in targets:
                         written[id(source)] = source
@@ -231,6 +231,17 @@ class _Builder:
     def stage_of(self, source: Source) -> int:
         """The stage at which a source was first guarded."""
         return next((g.stage for g in self.watch.guards if g.source is source), 0)
+
+
+def _memory(operand: Operand, runs: Sequence[Run]) -> Source | None:
+    """The source of the tensor from outside whose memory an operand sees; None if it is the call's."""
+    while isinstance(operand, FromRun):
+        run = runs[operand.run]
+        base = next((o.cell for o in run.plan.outside if o.number == operand.number), None)
+        if base is None:
+            return None
+        operand = run.leaves[base.number]
+    return operand.source if isinstance(operand, Found) else None
 
 
 __all__ = [

@@ -115,7 +115,7 @@ class Watch:
         self._sources: dict[int, Source] = {}
         #: Interned sources by (kind, holder, key); whether they were read, by their id.
         self._interned: dict[tuple[Any, ...], Source] = {}
-        self._read: dict[int, Any] = {}
+        self._read: set[int] = set()
         self._done: set[tuple[Any, ...]] = set()
         self._keep: list[Any] = []
 
@@ -175,13 +175,17 @@ class Watch:
         found = self._sources.get(id(value))
         if found is None:
             found = Root(label, Ref(value, strong=strong))
-            self._sources[id(value)] = found
-            self._keep.append(value)
+            self._hold(value, found)
         return found
 
     def know(self, value: Any, source: Source) -> None:
         """An outer object can be reached by ``source``; nothing of it is guarded yet."""
         if id(value) not in self._sources:
+            self._hold(value, source)
+
+    def _hold(self, value: Any, source: Source) -> None:
+        """Know an object by its identity, and keep it alive for that; not once it is for nothing."""
+        if not self.reasons:
             self._sources[id(value)] = source
             self._keep.append(value)
 
@@ -202,7 +206,7 @@ class Watch:
         """Note that ``value`` (MISSING if nothing) was found at ``source``; returns it."""
         if id(source) in self._read:
             return value
-        self._read[id(source)] = value
+        self._read.add(id(source))
         if value is MISSING:
             self.guard(source, IsMissing())
             return value
@@ -211,15 +215,14 @@ class Watch:
             return self._second_path(source, known, value)
         self.guard(source, self._condition(value))
         if not is_plain(value):
-            self._sources.setdefault(id(value), source)
-            self._keep.append(value)
+            self.know(value, source)
             if type(value) is tuple or is_tuple(value):
                 self.guard(source, HasLength(len(value)))
         return value
 
     def read_later(self, source: Source, value: Any) -> None:
         """A number is there; its value is guarded when something looks at it (``numbers``)."""
-        self._read[id(source)] = value
+        self._read.add(id(source))
         self.guard(source, HasType(type(value)))
 
     def _second_path(self, source: Source, known: Source, value: Any) -> Any:
@@ -394,8 +397,13 @@ class Watch:
         return self._readers.get(index, ("item", value))
 
     def release(self) -> None:
-        """The call is over: keep none of its objects alive."""
+        """The call is over: keep none of the objects that it made alive."""
         self._fresh.clear()
+
+    def close(self) -> None:
+        """Nothing more is asked: keep no object alive."""
+        for held in (self._fresh, self._keep, self._sources, self._interned, self.constants):
+            held.clear()
 
     # -- classes -------------------------------------------------------------------------------
 
@@ -404,10 +412,10 @@ class Watch:
         value = class_lookup(cls, name, after)
         source = self.intern(ClassAttribute, cls, name, after)
         if id(source) not in self._read:
-            self._read[id(source)] = value
+            self._read.add(id(source))
             self.guard(source, IsMissing() if value is MISSING else self._held(value))
             if value is not MISSING and not is_plain(value) and not self.is_fresh(value):
-                self._sources.setdefault(id(value), source)
+                self.know(value, source)
         return value
 
     def _held(self, value: Any) -> Condition:
