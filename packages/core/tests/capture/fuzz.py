@@ -200,7 +200,7 @@ def outcome(f: Callable[..., Any], seed: int, count: int, n: Any, state: State) 
         (
             t.dtype,
             tuple(t.shape),
-            t.numel() and t.stride(),
+            _strides(t),
             t.requires_grad,
             t.is_leaf,
             t.detach().tolist(),
@@ -247,8 +247,9 @@ def differences(a: Any, b: Any) -> str:
 
 
 def _shown(x: Any) -> str:
-    """As text; the names of histories are the graphs' own."""
-    return re.sub(r",(\\\\n)?\s*grad_fn=<\w+>", "", repr(x))
+    """As text; the names of histories, which wrap lines, are the graphs' own."""
+    on_one_line = re.sub(r"(\\n|\s)+", " ", repr(x))
+    return re.sub(r", grad_fn=<\w+>", "", on_one_line)
 
 
 def _close(a: Any, b: Any) -> bool:

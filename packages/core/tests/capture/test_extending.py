@@ -160,7 +160,7 @@ def test_plain_subclass(compile: Any) -> None:
 def test_wrapper_subclass(compile: Any) -> None:
     class Wrapper(mortice.Tensor):
         @staticmethod
-        def __new__(cls, inner: Any) -> Any:
+        def __new__(cls: Any, inner: Any) -> Any:
             r = mortice.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype)
             r.inner = inner
             return r

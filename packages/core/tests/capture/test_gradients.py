@@ -32,7 +32,7 @@ def gradients(result: Any, leaves: Any) -> list[Any]:
     """Gradients of every output that has a history, weighted unevenly, at the leaves."""
     tracked = [t for t in tensors(result) if t.requires_grad and t.grad_fn is not None]
     if tracked:
-        loss = sum(((t * t.detach().cos()).sum() for t in tracked), mortice.zeros(()))
+        loss: Any = sum(((t * t.detach().cos()).sum() for t in tracked), mortice.zeros(()))
         loss.backward()
     return [x.grad for x in leaves if x.is_leaf and x.requires_grad]
 
@@ -305,6 +305,7 @@ def test_backward_inside(train: Any) -> None:
 def test_training_steps_inside(train: Any) -> None:
     def f(w: Any, x: Any, lr: float) -> Any:
         losses: list[float] = []
+        loss: Any = None
         for _ in range(3):
             loss = ((x @ w).tanh() ** 2).sum()
             loss.backward()

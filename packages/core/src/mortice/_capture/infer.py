@@ -111,8 +111,9 @@ def is_computed(op: Operator, beneath: int, args: Any) -> bool:
     Shape rules leave it to kernels to refuse dtypes, and a kernel would refuse late: after what
     Python does meanwhile. Elementwise operators and reductions alone can be tried so.
     """
-    tags = get(op.row.functional).row.tags if op.row.functional else op.row.tags
-    if not _TRIED.intersection(tags):
+    if op.row.functional:
+        op = functional(op)
+    if not _TRIED.intersection(op.row.tags):
         return True
     kinds = tuple(
         (x._t, x.dim()) if hasattr(x, "_k") else type(x) if type(x) in NUMBERS else x for x in args

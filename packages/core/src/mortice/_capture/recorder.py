@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from contextlib import nullcontext
 from typing import Any
 from weakref import ref
 
@@ -34,6 +35,7 @@ from mortice._types.shapes import has_overlap
 from mortice.fx.stack import user_frame
 
 _new = object.__new__
+_NOT_DRAWN: Any = nullcontext()
 #: Memory that somebody outside may write to is copied when it is recorded, up to this many bytes;
 #: operators on more run at once.
 SNAPSHOT_BYTES = 64 * 1024
@@ -585,10 +587,8 @@ class Recorder:
                 for s, _, before in written:
                     s.version = before  # so that what is saved for backward has eager's version
                 try:
-                    if known is None and drawn is None:
-                        known = plan.run(tensors, numbers, generators)
-                    elif known is None:
-                        with drawn.rewound():
+                    if known is None:
+                        with _NOT_DRAWN if drawn is None else drawn.rewound():
                             known = plan.run(tensors, numbers, generators)
                     outs = known
                 finally:

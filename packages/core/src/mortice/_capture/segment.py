@@ -146,7 +146,7 @@ class Plan:
 
 
 def _become(t: Any, o: Output, out: Any) -> None:
-    a = out._a
+    a: Any = out._a
     h = o.handle
     if type(a) is _ndarray:
         if a.shape != h.shape:
