@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from mortice._base.errors import nearest
 from mortice._capture.dynamic import mark_dynamic, mark_static
 from mortice._compile.control import allow_in_graph, disable, reset
 from mortice._compile.declaration import DEFAULT_MODE, Declaration, Option, declare, mode_options
-from mortice._compile.explain import Report, explain
 from mortice._compile.registry import (
     get_default_backend,
     lookup_backend,
@@ -21,6 +21,9 @@ from mortice._compile.registry import (
 )
 from mortice._dispatch.state import THREAD
 from mortice._plugins.groups import HIDDEN_TAGS
+
+if TYPE_CHECKING:
+    from mortice._compile.explain import Report, explain
 
 __all__ = [
     "Declaration",
@@ -87,3 +90,11 @@ def list_mode_options(
     if mode is not None:
         return dict(mode_options(found.name, found.declaration, mode))
     return {DEFAULT_MODE: {}, **{name: dict(v) for name, v in found.declaration.modes.items()}}
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("Report", "explain"):  # brings mortice.fx, which nothing else here needs
+        from mortice._compile import explain as found
+
+        return getattr(found, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}.{nearest(name, __all__)}")
