@@ -180,6 +180,22 @@ def test_in_place_with_hooks_and_children() -> None:
     assert len(whole.compiled.segments) == 1
 
 
+@pytest.mark.parametrize("whole", [True, False])
+def test_calls_are_replayed(whole) -> None:
+    net = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.LayerNorm(3)).eval()
+    wanted = net(X)
+    if whole:
+        net.compile(backend="aot_eager")
+        compiled = net._compiled_call
+    else:
+        net[0].compile(backend="aot_eager")
+        compiled = mortice.compile(net, backend="aot_eager").compiled
+    with mortice.no_grad():
+        for _ in range(4):
+            assert equal((net if whole else compiled)(X), wanted)
+    assert compiled.verdict.replayed == 3
+
+
 def test_in_place_checks_its_arguments() -> None:
     net = Net()
     with pytest.raises(RuntimeError, match="Did you mean 'aot_eager'"):

@@ -105,7 +105,14 @@ class Module(ModuleState, ModuleConvert):
 
     def _uncompiled(self, *args: Any, **kwargs: Any) -> Any:
         """What ``__call__`` is without ``compile()``: the hooks and forward."""
-        if GLOBAL or any(self.__dict__[table] for table in _CALL_HOOKS):
+        # As in __call__, which calls nothing more for the sake of those that are not compiled.
+        if (
+            self._forward_hooks
+            or self._forward_pre_hooks
+            or self._backward_hooks
+            or self._backward_pre_hooks
+            or GLOBAL
+        ):
             return call_with_hooks(self, args, kwargs)
         return self.forward(*args, **kwargs)
 
@@ -498,7 +505,6 @@ class Module(ModuleState, ModuleConvert):
         return layout_repr(self._get_name(), extra, children)
 
 
-_CALL_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _TABLES = ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set", "training")
 
 
