@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import io
+import os
+import subprocess
+import sys
 
 import pytest
 
@@ -93,3 +96,45 @@ def test_methods_and_modules_of_each() -> None:
     assert mortice.npu.memory_allocated() == before
     assert mortice.opencl.memory_allocated() >= 400
     del held
+
+
+def child(code: str, **environment: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, **environment},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_without_a_driver_it_says_what_to_type() -> None:
+    said = child(
+        "import mortice\n"
+        "print(mortice.opencl.is_available())\n"
+        "try: mortice.ones(2, device='opencl')\n"
+        "except RuntimeError as error: print(type(error).__name__, error)\n",
+        OCL_ICD_VENDORS="/nowhere",
+    )
+    assert said.startswith("False\nPluginUnavailable ")
+    assert "mortice-opencl 0.1.0" in said
+    assert "no OpenCL driver is installed" in said
+    assert "pip install 'mortice-opencl[pocl]'" in said
+
+
+def test_two_devices_of_one_type() -> None:
+    """PoCL makes as many as it is asked for; the kit then also tests copies between them."""
+    said = child(
+        "import mortice, warnings\n"
+        "warnings.simplefilter('error')\n"
+        "x = mortice.arange(6.0).reshape(2, 3).to('opencl:1')\n"
+        "y = x.t().to('opencl:0')\n"
+        "print(mortice.opencl.device_count(), (y @ y.t()).device, (x + x).device)\n"
+        "with mortice.opencl.device(1):\n"
+        "    print(mortice.ones(2, device='opencl').device, (x.sum() + 1).item())\n"
+        "try: x @ y\n"
+        "except RuntimeError as error: print(error)\n",
+        POCL_DEVICES="pthread pthread",
+    ).splitlines()
+    assert said[0] == "2 opencl:0 opencl:1"
+    assert said[1] == "opencl:1 16.0"
+    assert "two devices, opencl:1 and opencl:0" in said[2]

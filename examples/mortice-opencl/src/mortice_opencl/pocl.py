@@ -23,7 +23,7 @@ def name_processor(device: Any) -> bool:
     if not device.version.rstrip().endswith("x86_64-unknown-linux-gnu-generic"):
         return False
     with open("/proc/self/mem", "rb", buffering=0) as memory:
-        structure = _read(memory, device.int_ptr, 2048)
+        structure = _read(memory, device.int_ptr, 1024)
         found = [
             at
             for at in range(0, len(structure) - 7, 8)
