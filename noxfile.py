@@ -47,6 +47,7 @@ TEST = (
     "pyyaml>=6",
     "pip>=23.1",  # dev.py is tested with it
     "nox>=2025.2.9",  # and this file
+    "sympy>=1.12",  # the algebra of symbolic sizes is checked with it
     "safetensors>=0.8",  # files are converted from and to it
 )
 MPI = ("mpich>=4",)  # the MPI library for mortice-mpi's tests

@@ -15,7 +15,9 @@ from mortice._library.fakes import FakeContext, get_ctx, has_fake, register_fake
 from mortice._library.gradient import register_autograd
 from mortice._library.infer import infer_schema
 from mortice._library.registration import (
+    DispatchKeySet,
     Library,
+    after_autograd_keyset,
     define,
     fallthrough_kernel,
     impl,
@@ -26,9 +28,11 @@ from mortice._library.tags import Tag
 
 __all__ = [
     "CustomOpDef",
+    "DispatchKeySet",
     "FakeContext",
     "Library",
     "Tag",
+    "after_autograd_keyset",
     "custom_op",
     "define",
     "fallthrough_kernel",

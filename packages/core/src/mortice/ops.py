@@ -7,7 +7,13 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
-from mortice._base.errors import SchemaMismatch, UnknownName, nearest
+from mortice._base.errors import (
+    InvalidValue,
+    RegistrationError,
+    SchemaMismatch,
+    UnknownName,
+    nearest,
+)
 from mortice._dispatch import keys as K
 from mortice._dispatch.bind import Misfit, bind
 from mortice._dispatch.call import failed, overridden
@@ -24,6 +30,7 @@ class OpOverload:
         self._packet = packet
         self.operator = operator
         self._plans: dict[Any, Any] = {}
+        self._py_impls: set[str] = set()
         # In the instance: a class body may not define __qualname__ as a property.
         self.__name__ = f"{operator.schema.name}.{self._overloadname}"
         self.__qualname__ = operator.schema.qualified
@@ -86,6 +93,48 @@ class OpOverload:
         if body is None:
             return NotImplemented
         return body(*bind(op.schema, args, kwargs, op.row.numbers, "self"))
+
+    def redispatch(self, keyset: Any, *args: Any, **kwargs: Any) -> Any:
+        """Call the kernel for a key set, as a kernel registered ``with_keyset`` goes on to the next.
+
+        ``keyset & mortice.library.after_autograd_keyset`` leaves out autograd and all above it.
+        """
+        op = self.operator
+        try:
+            values = bind(op.schema, args, kwargs, op.row.numbers, "self")
+        except Misfit as misfit:
+            raise SchemaMismatch(f"{op.qualified}(): {misfit}.\nDeclaration: {op.schema}") from None
+        return op.lookup(keyset.keys & ~K.OVERRIDE)(*values)
+
+    def py_impl(self, key: Any) -> Any:
+        """Decorator: ``fn(*args, **kwargs)`` is the kernel for a dispatch key; or, for a dispatch mode
+        or subclass, ``fn(mode_or_class, func, types, args, kwargs)`` is what it does with this operator.
+
+        RegistrationError if there is one already.
+        """
+        from mortice._library.custom import register_mortice_dispatch
+        from mortice._library.registration import adapted
+
+        op = self.operator
+        if isinstance(key, type):
+            return register_mortice_dispatch(self, key)
+        if key == "Python":
+            raise InvalidValue(
+                "py_impl: the key Python stands for modes and subclasses; give the class."
+            )
+        name = K.canonical(key)
+        K.parse_key(name)
+
+        def register(fn: Any) -> Any:
+            if name in self._py_impls:
+                raise RegistrationError(
+                    f"Trying to override a python impl of {op.qualified} for {name}. It has one already."
+                )
+            self._py_impls.add(name)
+            op.register(name, adapted(op, fn))
+            return fn
+
+        return register
 
     def has_kernel_for_dispatch_key(self, key: str) -> bool:
         """Whether a kernel was registered for exactly this key."""

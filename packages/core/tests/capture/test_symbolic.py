@@ -6,6 +6,7 @@ import math
 import operator
 
 import pytest
+import sympy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -47,7 +48,6 @@ def fresh(hints=(5, 7, 11)):
 
 
 def sympy_leaves():
-    sympy = pytest.importorskip("sympy")
     ops = {
         **BINARY,
         "//": lambda a, b: sympy.floor(sympy.sympify(a) / b),
@@ -55,7 +55,7 @@ def sympy_leaves():
         "max": sympy.Max,
         "min": sympy.Min,
     }
-    return sympy, {n: sympy.Symbol(n, integer=True, positive=True) for n in NAMES}, ops
+    return {n: sympy.Symbol(n, integer=True, positive=True) for n in NAMES}, ops
 
 
 @settings(max_examples=150, deadline=None)
@@ -77,7 +77,7 @@ def test_value_is_the_one_that_integers_give(tree, values):
 @settings(max_examples=60, deadline=None)
 @given(trees, sizes)
 def test_value_is_sympys(tree, values):
-    sympy, symbols, ops = sympy_leaves()
+    symbols, ops = sympy_leaves()
     _, leaves = fresh()
     bound = dict(zip(NAMES, values))
     try:

@@ -281,3 +281,49 @@ def test_schemas_as_pytorch_writes_them() -> None:
     with scoped_library("lt_spaces", "FRAGMENT") as library:
         library.define("f(Tensor x, Tensor (a!) y, Tensor(b!)? z) -> ()")
         assert mortice.ops.lt_spaces.f.default._schema.mutated == (1, 2)
+
+
+def test_a_kernel_goes_on_to_the_next() -> None:
+    seen = []
+    with scoped_library("lt_next", "DEF") as library:
+        library.define("f(Tensor x) -> Tensor")
+        library.impl("f", lambda x: x * 2, "CPU")
+
+        def above(keys, x):
+            seen.append("Autograd" in str(keys))
+            below = keys & mortice.library.after_autograd_keyset
+            return mortice.ops.lt_next.f.default.redispatch(below, x) + 1
+
+        library.impl("f", above, "Autograd", with_keyset=True)
+        x = mortice.ones(1, requires_grad=True)
+        assert mortice.ops.lt_next.f(x).item() == 3.0 and seen == [True]
+        with pytest.raises(RuntimeError, match="missing required argument"):
+            mortice.ops.lt_next.f.default.redispatch(mortice.library.after_autograd_keyset)
+
+
+def test_python_kernels_of_an_overload() -> None:
+    with scoped_library("lt_py", "DEF") as library:
+        library.define("f(Tensor x) -> Tensor")
+        op = mortice.ops.lt_py.f.default
+
+        @op.py_impl("CPU")
+        def _(x):
+            return x + 1
+
+        assert op(mortice.ones(1)).item() == 2.0
+        with pytest.raises(RuntimeError, match="Trying to override a python impl"):
+            op.py_impl("CPU")(lambda x: x)
+        with pytest.raises(ValueError, match="give the class"):
+            op.py_impl("Python")
+
+        class Mode(mortice.utils.dispatch.MorticeDispatchMode):
+            pass
+
+        @op.py_impl(Mode)
+        def _(mode, func, types, args, kwargs):
+            return func(*args) * 10
+
+        x = mortice.ones(1)
+        with Mode():
+            found = op(x)
+        assert found.item() == 20.0

@@ -408,7 +408,11 @@ class DispatchKeySet:
         return bool(bit) and self.keys & bit == bit
 
     def __and__(self, other: DispatchKeySet) -> DispatchKeySet:
-        return DispatchKeySet(self.keys & other.keys)
+        keys = self.keys & other.keys
+        for one in (self.keys, other.keys):
+            if one & K.BELOW_AUTOGRAD and not one & K.AUTOGRAD:
+                keys |= K.BELOW_AUTOGRAD  # left out on purpose: a kernel for Autograd runs no more
+        return DispatchKeySet(keys)
 
     def __or__(self, other: DispatchKeySet) -> DispatchKeySet:
         return DispatchKeySet(self.keys | other.keys)
