@@ -156,10 +156,11 @@ def in_order(kernel: Kernel) -> Kernel:
 
 def _like(result: Any, arrays: list[Any]) -> Any:
     """A copy of the result in the order that numpy gives an elementwise result of the operands."""
+    flags: Any = [["readonly"]] * len(arrays) + [["writeonly", "allocate"]]
     iterator: Any = np.nditer(
         [*arrays, None],
         flags=["zerosize_ok", "refs_ok"],
-        op_flags=[["readonly"]] * len(arrays) + [["writeonly", "allocate"]],
+        op_flags=flags,
         op_dtypes=[a.dtype for a in arrays] + [result.dtype],
         order="K",
         itershape=result.shape,

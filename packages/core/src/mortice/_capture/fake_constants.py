@@ -49,7 +49,7 @@ def run(op: Operator, kernel: Kernel, args: Any) -> Any:
         value = constant_of(x) if is_fake(x) else x
         if value is None and x is not None:
             return kernel(*args)
-        if is_fake(x) and value.numel() != 1:
+        if is_fake(x) and value is not None and value.numel() != 1:
             return kernel(*args)
         given.append(value)
     result = kernel(*args)

@@ -163,7 +163,7 @@ def apart(a: Any, b: Any) -> bool:
 
 
 def _exported(memory: Any) -> bool:
-    return type(memory) is Storage and memory.exported
+    return type(memory) is Storage and bool(memory.exported)
 
 
 def memory_of(t: Any) -> Any:

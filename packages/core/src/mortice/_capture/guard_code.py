@@ -136,6 +136,7 @@ class Writer:
             return f"{self.place(source.holder)}.{name}"
         if isinstance(source, GlobalState):
             return self.state(source)
+        assert isinstance(source, ClassAttribute)
         lookup, cls, after = map(self.constant, (class_lookup, source.cls, source.after))
         return f"{lookup}({cls}, {source.name!r}, {after})"
 

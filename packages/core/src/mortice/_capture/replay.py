@@ -175,6 +175,7 @@ class Replay:
             told.log_guards(self.compiled, stretches)
             chain[0].parent = node
             for parent, child in itertools.pairwise(chain):
+                assert parent.stretch.read is not None
                 parent.children[edge(parent.stretch.read.value)] = [child]
                 child.parent = parent
             if node is None:

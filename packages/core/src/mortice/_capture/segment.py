@@ -167,7 +167,7 @@ def _become(t: Any, o: Output, out: Any) -> None:
         out._s.epoch, out._s.pending = s.epoch, None
         t._s = out._s
     else:
-        s.root = a if type(a) is _ndarray else a.buffer
+        s.root = a if type(a) is _ndarray else out._a.buffer
         s._bytes = None
 
 

@@ -222,8 +222,8 @@ default = _Default()
 
 def of_number(value: Any) -> DType:
     """The dtype that a Python number has as a tensor of its own."""
-    kind = type(value)  # pyright: ignore[reportUnknownVariableType]
-    kind = getattr(kind, "_number_type", kind)  # symbolic numbers say what they stand for
+    # Symbolic numbers say what they stand for.
+    kind: Any = getattr(type(value), "_number_type", None) or type(value)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
     if kind is bool:
         return bool_
     if kind is int:

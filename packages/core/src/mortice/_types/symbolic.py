@@ -5,6 +5,10 @@ number again. Comparisons give a bool where they hold for all sizes in question,
 whose truth is decided by the sizes of the call at hand and recorded as a guard in the ShapeEnv.
 """
 
+# The tables of operations are of lambdas, whose parameters have no types to write.
+# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownVariableType=false, reportUnknownMemberType=false
+
 from __future__ import annotations
 
 import math

@@ -6,6 +6,10 @@ at hand, and the answer is recorded as a guard. Sizes that no call has shown yet
 as the number of elements that are not zero) have no hints, so that such a question is an error.
 """
 
+# The tables of operations are of lambdas, whose parameters have no types to write.
+# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownVariableType=false, reportUnknownMemberType=false
+
 from __future__ import annotations
 
 import math

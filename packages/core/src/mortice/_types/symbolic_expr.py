@@ -5,6 +5,10 @@ remainder, minimum, maximum, rounding) is an ``Atom``, which stands in the polyn
 Two expressions that are equal as polynomials of their atoms are equal as objects, and hash alike.
 """
 
+# The tables of operations are of lambdas, whose parameters have no types to write.
+# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownVariableType=false, reportUnknownMemberType=false
+
 from __future__ import annotations
 
 import math

@@ -33,7 +33,8 @@ _OBJECT_GETATTRIBUTE = object.__getattribute__
 _GENERIC = (
     object, BaseException, tuple, list, dict, set, frozenset, int, float, str, bytes, complex,
 )  # fmt: skip
-_TUPLE_FIELD = type(namedtuple("_Field", "x").x)  # pyright: ignore[reportUnknownMemberType]
+_FIELDS: Any = namedtuple("_Fields", "x")  # pyright: ignore[reportUntypedNamedTuple]
+_TUPLE_FIELD = type(_FIELDS.x)
 _ENUM_PROPERTY: Any = getattr(enum, "property", types.DynamicClassAttribute)
 _ENUM_FIELDS = {"value": "_value_", "name": "_name_"}
 

@@ -27,7 +27,7 @@ _OF_VALUES = frozenset(
         abs, round, divmod, pow, min, max, sum, sorted, any, all, ord, chr, bin, hex, oct, format,
         repr, ascii,
         *(f for f in vars(math).values() if type(f) is BuiltinFunctionType),
-        *(f for n, f in vars(operator).items() if type(f) is BuiltinFunctionType),
+        *(f for f in vars(operator).values() if type(f) is BuiltinFunctionType),
     )
 ) - {operator.setitem, operator.delitem}  # fmt: skip
 #: Of those, the ones that show a tensor's data or address.
@@ -270,7 +270,7 @@ _HANDLERS: Mapping[Any, Callable[[Watch, Args, Kwargs], Any]] = {
 
 # -- methods of built-in types -------------------------------------------------------------------------
 
-_CHANGE = {
+_CHANGE: dict[type, tuple[str, ...]] = {
     list: ("append", "extend", "insert", "pop", "clear", "remove", "sort", "reverse"),
     dict: ("pop", "popitem", "clear", "update", "setdefault"),
     set: (

@@ -35,9 +35,9 @@ def instantiate(w: Watch, cls: Any, args: Args, kwargs: Kwargs) -> Any:
         attributes.typed(w, args[0])
         return type(args[0])
     if cls is super:
-        return super(*args)
+        return cls(*args)
     if cls is object and not args and not kwargs:
-        return w.fresh(object())
+        return w.fresh(cls())
     if cls is functools.partial:
         return w.fresh(functools.partial(*args, **kwargs))
     if framework.is_context(cls):
@@ -45,7 +45,8 @@ def instantiate(w: Watch, cls: Any, args: Args, kwargs: Kwargs) -> Any:
     if framework.is_ours(module_of(cls)) or issubclass(cls, framework.Tensor):
         return _of_the_framework(w, cls, args, kwargs)
     if issubclass(type(cls), enum.EnumMeta) and len(args) == 1 and is_plain(args[0]):
-        return cls(args[0])
+        member: Any = cls
+        return member(args[0])
     if not is_plain_class(cls):
         method = special(w, cls, "__call__")
         if method is not None:

@@ -144,7 +144,7 @@ def _numbers(listed: list[dis.Instruction], code: CodeType) -> dict[int, int]:
 
 def exception_rows(code: CodeType, index: Mapping[int, int]) -> list[Handler]:
     """The exception table of 3.11 and later; later rows are no more specific than earlier ones."""
-    parse: Any = dis._parse_exception_table
+    parse: Any = getattr(dis, "_parse_exception_table")  # noqa: B009  not in dis's stubs
     return [
         Handler(index[e.start], index[e.end], index[e.target], e.depth, bool(e.lasti))
         for e in parse(code)

@@ -137,16 +137,18 @@ def raise_varargs(f: Frame, count: int) -> None:
     if count == 0:
         raise  # noqa: PLE0704  the loop runs inside the except block
     cause = f.stack.pop() if count == 2 else None
-    error = f.stack.pop()
+    error: Any = f.stack.pop()
     if type(error) is type and BaseException in _mro(error):
         error = calls.call(f.watch, error, (), {})
     if type(cause) is type and BaseException in _mro(cause):
         cause = calls.call(f.watch, cause, (), {})
     if not issubclass(type(error), BaseException):
         raise TypeError("exceptions must derive from BaseException")
+    raised: Any = error
     if count == 2:
-        raise error from cause
-    raise error
+        raised_from: Any = cause
+        raise raised from raised_from
+    raise raised
 
 
 def load_assertion_error(f: Frame, _: Any) -> None:

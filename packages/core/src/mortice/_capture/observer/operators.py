@@ -50,9 +50,9 @@ UNARY: Mapping[str, tuple[Function, str]] = {
     "+": (operator.pos, "__pos__"),
     "~": (operator.invert, "__invert__"),
 }
-VIEWS = (type({}.keys()), type({}.values()), type({}.items()))
 _OD: Any = OrderedDict()
-VIEWS = (*VIEWS, type(_OD.keys()), type(_OD.values()), type(_OD.items()))
+_DICTS: tuple[Any, Any] = ({}, _OD)
+VIEWS = tuple(type(v) for d in _DICTS for v in (d.keys(), d.values(), d.items()))
 #: Iterators of built-in types: reading one ahead is an effect if it comes from outside.
 ITERATORS = (
     *(type(iter(x)) for x in ([], (), {}, "", b"", set(), range(0))),

@@ -50,7 +50,7 @@ def _entry(frame: Any, inner: TracebackType | None) -> TracebackType | None:
 
 
 def _template() -> None:
-    1 / 0  # noqa: B018  pyright: ignore[reportUnusedExpression]
+    _ = 1 / 0
 
 
 def _stand_in(function: FunctionType, file: str, line: int) -> FunctionType:
