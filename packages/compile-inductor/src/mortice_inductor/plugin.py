@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mortice.backend import hookimpl
-from mortice.compiler import declare
+from mortice.compiler import Option, declare
 
 if TYPE_CHECKING:
     from mortice.native import NativeEntry, NativePlan
@@ -46,8 +46,15 @@ def check_options(given: Mapping[str, Any]) -> None:
         routed(given)
 
 
+def describe_options() -> dict[str, Option]:
+    """Inductor's own options by name; devices have more, as ``device.name``."""
+    from .config import OPTIONS
+
+    return {o.name: Option(o.type.__name__, o.default, o.doc) for o in OPTIONS}
+
+
 setattr(inductor, "native_entry", native_entry)  # noqa: B010, a function's attribute
-declare(inductor, options=None, modes=MODES, check=check_options)
+declare(inductor, options=None, modes=MODES, check=check_options, describe=describe_options)
 
 
 @hookimpl

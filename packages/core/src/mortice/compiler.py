@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from mortice._base.errors import nearest
@@ -71,7 +70,7 @@ def options_of(backend: Any = None) -> Mapping[str, Option]:
 
     Empty for a plain function, which may be given whatever it understands.
     """
-    return resolve(backend).declaration.options or MappingProxyType({})
+    return resolve(backend).declaration.listed()
 
 
 def list_options(backend: Any = None) -> list[str]:

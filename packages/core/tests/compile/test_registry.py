@@ -225,6 +225,22 @@ def test_a_plain_function_is_given_what_it_is_given() -> None:
     assert dict(chosen_options("f", found.declaration, {"a": 1})) == {"a": 1}
 
 
+def test_a_backend_that_checks_options_itself_may_list_them() -> None:
+    def check(given) -> None:
+        if "b" in given:
+            raise OptionError("no b")
+
+    listed = {"a": compiler.Option("int", 1, "the first")}
+    compiler.register_backend(
+        lambda gm, example_inputs, options: gm, "own", options=None, check=check,
+        describe=lambda: listed,
+    )  # fmt: skip
+    assert compiler.list_options("own") == ["a"]
+    assert compiler.options_of("own")["a"].doc == "the first"
+    with pytest.raises(OptionError, match="no b"):
+        mortice.compile(abs, backend="own", options={"b": 1})
+
+
 def test_modes_stand_for_options() -> None:
     modes = {"fast": {"level": 9}}
     assert options({}, "fast", modes)["level"] == 9

@@ -52,6 +52,7 @@ class Declaration:
         differentiable: The result's operators record their own history, so the graph is handed
             over as it was captured; otherwise forward and backward are traced and given apart.
         check: With ``options=None``: called with the options given, raises OptionError.
+        describe: With ``options=None``: gives the options there are, for lists.
     """
 
     options: Mapping[str, Option] | None = field(default_factory=_nothing)
@@ -59,6 +60,11 @@ class Declaration:
     decompositions: Any = None
     differentiable: bool = False
     check: Callable[[Mapping[str, Any]], None] | None = None
+    describe: Callable[[], Mapping[str, Option]] | None = None
+
+    def listed(self) -> Mapping[str, Option]:
+        """The options there are, as far as they are known."""
+        return self.describe() if self.describe is not None else self.options or _NONE
 
 
 UNDECLARED = Declaration(options=None)
@@ -73,6 +79,7 @@ def declare(
     decompositions: Any = None,
     differentiable: bool = False,
     check: Callable[[Mapping[str, Any]], None] | None = None,
+    describe: Callable[[], Mapping[str, Option]] | None = None,
 ) -> Callable[..., Any]:
     """Note a Declaration on a backend's function; returns the function.
 
@@ -101,6 +108,7 @@ def declare(
         decompositions,
         differentiable,
         check,
+        describe,
     )
     try:
         setattr(fn, _ATTRIBUTE, told)
