@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -210,3 +211,47 @@ def test_order_of_draws_where_some_are_the_dispatchers() -> None:
     mortice.manual_seed(3)
     for f, e in zip(found, gm(x), strict=True):
         assert_same(f, e)
+
+
+@pytest.fixture
+def two_threads() -> Iterator[Any]:
+    """BLAS and our pool with two threads; gives the function that reads BLAS's number."""
+    import ctypes
+
+    import mortice_llvm
+    from mortice_llvm import blas
+
+    found = blas.thread_functions()
+    if found is None:
+        pytest.skip("numpy's BLAS has no functions for its threads")
+    read = ctypes.CFUNCTYPE(ctypes.c_int)(found[0])
+    before, pool = read(), mortice_llvm.get_num_threads()
+    blas.set_num_threads(2)
+    mortice_llvm.set_num_threads(2)
+    yield read
+    blas.set_num_threads(before)
+    mortice_llvm.set_num_threads(pool)
+
+
+@pytest.mark.parametrize("shape", [(300, 70, 100), (70, 300, 100), (129, 129, 64), (1000, 1, 1100)])
+@pytest.mark.parametrize("turned", [(False, False), (False, True), (True, False), (True, True)])
+def test_large_products_are_shared_out(
+    shape: tuple[int, int, int], turned: tuple[bool, bool], two_threads: Any
+) -> None:
+    m, n, k = shape
+    a, b = rand(m, k) / k**0.5, rand(k, n, seed=1)
+    x, y = (v.t().contiguous() if t else v for v, t in zip((a, b), turned, strict=True))
+
+    def body(c: Any, p: Any, q: Any) -> Any:
+        return c("mm", c("t", p) if turned[0] else p, c("t", q) if turned[1] else q)
+
+    (out,) = compile_fx(graph(body, 2), [x, y])(x, y)
+    assert_same(out, (a.double() @ b.double()).float(), rtol=5.0)
+    assert two_threads() == 2
+
+
+def test_large_batches_are_shared_out(two_threads: Any) -> None:
+    a, b = rand(7, 64, 50) / 7, rand(7, 50, 64, seed=1)
+    (out,) = compile_fx(graph(lambda c, p, q: c("bmm", p, q), 2), [a, b])(a, b)
+    assert_same(out, (a.double() @ b.double()).float(), rtol=5.0)
+    assert two_threads() == 2

@@ -47,6 +47,8 @@ class Settings(NamedTuple):
     numbers: Callable[[Any], Any]
     aliases: Callable[[int], frozenset[int]]
     integer_bits: int
+    #: Whether BLAS's number of threads can be read and set.
+    blas_threads: bool
     #: Sees (and may change) the list of steps: before fusion the sinks, after it the work.
     pre_fusion: Callable[[list[Value]], list[Value]] | None = None
     post_fusion: Callable[[list[Work]], list[Work]] | None = None
@@ -315,11 +317,12 @@ class _Emission:
     def run(self) -> Built:
         parts = self._parts()
         first = number_words(self.lowered.specs) + 2 * self.lowered.draws
-        blas = {"cblas_sgemm": first, "cblas_dgemm": first + 1}
-        first += 2
+        names = ("cblas_sgemm", "cblas_dgemm", "get_threads", "set_threads")
+        blas = {name: first + k for k, name in enumerate(names)}
+        first += len(names)
         slots = {n: first + k for k, n in enumerate(self.used)}
         table = dr.Table(first + len(slots))
-        driver = dr.Driver(table, slots, self.settings.integer_bits)
+        driver = dr.Driver(table, slots, self.settings.integer_bits, self.settings.blas_threads)
         driver.blas_slots = blas
         steps: list[Any] = []
         run: list[dr.Native] = []

@@ -67,6 +67,21 @@ def routine(name: str) -> Routine | None:
     return None
 
 
+def thread_functions() -> tuple[int, int] | None:
+    """Addresses of ``int get()`` and ``void set(int)`` for the number of threads that numpy's
+    OpenBLAS uses; None where there is none.
+    """
+    lib = library()
+    for prefix, suffix in (("scipy_", "64_"), ("", "64_"), ("scipy_", ""), ("", "")):
+        pair = [
+            getattr(lib, f"{prefix}openblas_{what}_num_threads{suffix}", None)
+            for what in ("get", "set")
+        ]
+        if all(pair):
+            return tuple(ctypes.cast(f, ctypes.c_void_p).value or 0 for f in pair)  # type: ignore[return-value, arg-type]
+    return None
+
+
 def set_num_threads(n: int) -> bool:
     """Sets how many threads numpy's OpenBLAS uses; False where there is none to set."""
     lib = library()

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from mortice_llvm.ir import Kernel as LoopKernel
 from mortice_llvm.ir import text as kernel_text
 
+from . import gemm
 from .kernel import Code, Param
 
 
@@ -67,12 +68,16 @@ def distinct(parts: Sequence[Native]) -> dict[str, LoopKernel]:
 class Driver:
     """The text of the functions ``segment0``, ``segment1``, .. (one per run of native parts)."""
 
-    def __init__(self, table: Table, slots: dict[int, int], integer_bits: int) -> None:
+    def __init__(
+        self, table: Table, slots: dict[int, int], integer_bits: int, own_threads: bool
+    ) -> None:
         self.table = table
+        #: Whether the number of BLAS's threads can be set, so that products are shared out here.
+        self.own_threads = own_threads
+        self.kinds: dict[str, gemm.Kind] = {}
         self.slots = slots
         self.integer = f"i{integer_bits}"
         self.lines: list[str] = []
-        self.declared: set[str] = set()
         self._count = 0
         self.blas_slots: dict[str, int] = {}
 
@@ -85,11 +90,16 @@ class Driver:
     def segment(self, name: str, parts: Sequence[Native]) -> None:
         """Adds a function that runs ``parts`` in order."""
         self.lines += [f"define void @{name}(ptr %t) nounwind {{"]
+        shared = self.own_threads and any(_is_large(p) for p in parts)
+        found, setter = self._one_thread() if shared else ("1", "")
+        threads = self._new(f"zext i32 {found} to i64") if shared else "1"
         for part in parts:
             if isinstance(part, Code):
                 self._call(part)
             else:
-                self._product(part)
+                self._product(part, threads)
+        if shared:
+            self.lines.append(f"  call void {setter}(i32 {found})")
         self.lines += ["  ret void", "}"]
 
     def _word(self, slot: int, kind: str = "i64") -> str:
@@ -117,49 +127,46 @@ class Driver:
             given.append(f"{kind} {operand}")
         self.lines.append(f"  call void @{kernel_name(code.kernel)}({', '.join(given)})")
 
-    def _product(self, p: Product) -> None:
-        """A loop over the batch that calls BLAS by its address."""
+    def _product(self, p: Product, threads: str) -> None:
+        """Puts the product's words in a row, and calls its function."""
+        kind = gemm.Kind(p.dtype, p.trans_a, p.trans_b, self.integer)
+        self.kinds[kind.name] = kind
         size = 4 if p.dtype == "f32" else 8
-        real = "float" if p.dtype == "f32" else "double"
         routine = "cblas_sgemm" if p.dtype == "f32" else "cblas_dgemm"
         fn = self._word(self.blas_slots[routine], "ptr")
-        words = [self._param(q, size)[1] for q in p.params]
-        a, b, c, batch = words[:4]
-        numbers = [self._narrow(w) for w in words[4:10]]
-        tag = self._count
-        entry = f"enter{tag}"
-        self.lines += [f"  br label %{entry}", f"{entry}:", f"  br label %loop{tag}", f"loop{tag}:"]
-        i = f"%i{tag}"
-        self.lines.append(f"  {i} = phi i64 [0, %{entry}], [{i}.next, %loop{tag}]")
-        places = [
-            self._matrix(base, i, size, words[at : at + 3])
-            for base, at in zip((a, b, c), (10, 13, 16))
-        ]
-        m, n, k, lda, ldb, ldc = (f"{self.integer} {w}" for w in numbers)
-        ta, tb = (112 if t else 111 for t in (p.trans_a, p.trans_b))
-        self.lines.append(
-            f"  call void {fn}(i32 101, i32 {ta}, i32 {tb}, {m}, {n}, {k}, {real} 1.0, "
-            f"ptr {places[0]}, {lda}, ptr {places[1]}, {ldb}, {real} 0.0, ptr {places[2]}, {ldc})"
-        )
-        self.lines.append(f"  {i}.next = add i64 {i}, 1")
-        self.lines.append(f"  {i}.more = icmp slt i64 {i}.next, {batch}")
-        self.lines.append(f"  br i1 {i}.more, label %loop{tag}, label %left{tag}")
-        self.lines.append(f"left{tag}:")
+        a, b, c, batch, *rest = (self._param(q, size)[1] for q in p.params)
+        row = self._new(f"alloca [{gemm.WORDS} x i64], align 8")
+        for k, word in enumerate((fn, a, b, c, *rest[:6], batch, *rest[6:])):
+            at = self._new(f"getelementptr i64, ptr {row}, i64 {k}")
+            self.lines.append(f"  store {'ptr' if k < 4 else 'i64'} {word}, ptr {at}, align 8")
+        self.lines.append(f"  call void @{kind.name}(ptr {row}, i64 {threads})")
 
-    def _matrix(self, base: str, i: str, size: int, words: list[str]) -> str:
-        """Where matrix ``i`` of a batch lies."""
-        inner, outer_step, inner_step = words
-        outer = self._new(f"mul i64 {self._new(f'udiv i64 {i}, {inner}')}, {outer_step}")
-        within = self._new(f"mul i64 {self._new(f'urem i64 {i}, {inner}')}, {inner_step}")
-        offset = self._new(f"mul i64 {self._new(f'add i64 {outer}, {within}')}, {size}")
-        return self._new(f"getelementptr i8, ptr {base}, i64 {offset}")
-
-    def _narrow(self, word: str) -> str:
-        return word if self.integer == "i64" else self._new(f"trunc i64 {word} to i32")
+    def _one_thread(self) -> tuple[str, str]:
+        """Sets BLAS to one thread; returns how many it had, and the function that sets them."""
+        getter = self._word(self.blas_slots["get_threads"], "ptr")
+        setter = self._word(self.blas_slots["set_threads"], "ptr")
+        found = self._new(f"call i32 {getter}()")
+        self.lines.append(f"  call void {setter}(i32 1)")
+        return found, setter
 
     def text(self) -> str:
         """All functions."""
-        return "\n".join([*self.lines, ""])
+        products = [line for kind in self.kinds.values() for line in gemm.functions(kind)]
+        return "\n".join([*products, *self.lines, ""])
+
+
+def _is_large(part: Native) -> bool:
+    """True for a product that threads may share."""
+    if isinstance(part, Code):
+        return False
+    batch, m, n, k = (p[1] for p in part.params[3:7])
+    return batch * m * n * k >= gemm.LEAST
+
+
+#: What a module of kernels declares anyhow.
+_DECLARED = f"""declare void @{gemm.PARALLEL_FOR}(ptr, ptr, i64, i64)
+declare i64 @llvm.umin.i64(i64, i64)
+"""
 
 
 def source(kernels: dict[str, LoopKernel], driver: str) -> bytes:
@@ -173,5 +180,5 @@ def module_text(kernels: dict[str, LoopKernel], driver: str, target: Any) -> str
     from mortice_llvm.emit.kernel import emit_module
 
     if not kernels:
-        return driver
+        return _DECLARED + driver
     return emit_module(list(kernels.values()), target) + driver

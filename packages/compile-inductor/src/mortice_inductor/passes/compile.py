@@ -73,6 +73,7 @@ def settings(same: tuple[Any, ...], numbers: Callable[[Any], Any]) -> Settings:
         numbers,
         lambda k: frozenset(j for j, first in enumerate(same) if first == same[k]) | {k},
         routine.integer_bits if routine else 64,
+        blas.thread_functions() is not None,
         config.pre_fusion_custom_pass,
         config.post_fusion_custom_pass,
         fusion=config.fusion,

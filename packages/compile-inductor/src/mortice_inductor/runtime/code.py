@@ -43,10 +43,12 @@ def program_of(plan: Plan, library: Library, constants: tuple[Any, ...]) -> Prog
         for step in plan.steps
         if step[0] == "native"
     }
-    addresses: dict[str, int] = {}
+    found = blas.thread_functions() if plan.blas else None
+    addresses: dict[str, int] = dict(zip(("get_threads", "set_threads"), found or (0, 0)))
     for name in plan.blas:
-        routine = blas.routine(name)
-        addresses[name] = routine.address if routine else 0
+        if name not in addresses:
+            routine = blas.routine(name)
+            addresses[name] = routine.address if routine else 0
     program = Program(plan, functions, addresses, constants)
     program.fast = runner(program, {name: library.address(name) for name in functions}) or program
     return program

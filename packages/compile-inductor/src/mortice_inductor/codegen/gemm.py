@@ -1,0 +1,159 @@
+"""LLVM text of matrix products: BLAS on one thread per part, the parts shared out by our own pool.
+
+BLAS's own threads wait by spinning; on cores that others use too, or beside our pool's, a product
+then takes 10 to 100 times as long. So the driver sets BLAS to one thread while it runs, and cuts
+products of some size itself: by matrices of a batch, else by rows or columns in blocks of BLOCK, which
+BLAS's micro-kernels divide.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+BLOCK = 64
+#: Products of fewer multiplications are not cut: waking a thread takes 5 us.
+LEAST = 1 << 20
+PARALLEL_FOR = "mortice_parallel_for"
+#: Words of a product: routine, a, b, c, m, n, k, three leading sizes, the batch, and for each of a, b
+#: and c three numbers (see ``Product``).
+WORDS = 20
+
+
+class Kind(NamedTuple):
+    """What is in the text of a product: element type, transpositions, BLAS's integers."""
+
+    dtype: str
+    trans_a: bool
+    trans_b: bool
+    integer: str
+
+    @property
+    def name(self) -> str:
+        """The name of its function."""
+        return f"gemm_{self.dtype}_{int(self.trans_a)}{int(self.trans_b)}"
+
+
+class _Lines:
+    """Lines of one function, and fresh names."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self._count = 0
+
+    def new(self, text: str) -> str:
+        self._count += 1
+        name = f"%g{self._count}"
+        self.lines.append(f"  {name} = {text}")
+        return name
+
+    def do(self, *lines: str) -> None:
+        self.lines += lines
+
+    def word(self, k: int, kind: str = "i64") -> str:
+        at = self.new(f"getelementptr i64, ptr %w, i64 {k}")
+        return self.new(f"load {kind}, ptr {at}, align 8")
+
+
+def functions(kind: Kind) -> list[str]:
+    """The lines of ``NAME(ptr words, i64 threads)`` and of its parts."""
+    return [*_part_of_batch(kind), *_part_of_block(kind, "rows"), *_part_of_block(kind, "cols"),
+            *_entry(kind)]  # fmt: skip
+
+
+def _call(t: _Lines, kind: Kind, places: tuple[str, str, str], m: str, n: str) -> None:
+    size = [m, n, t.word(6)] + [t.word(k) for k in (7, 8, 9)]
+    if kind.integer != "i64":
+        size = [t.new(f"trunc i64 {x} to i32") for x in size]
+    m, n, k, lda, ldb, ldc = (f"{kind.integer} {x}" for x in size)
+    real = "float" if kind.dtype == "f32" else "double"
+    ta, tb = (112 if x else 111 for x in (kind.trans_a, kind.trans_b))
+    a, b, c = places
+    t.do(
+        f"  call void {t.word(0, 'ptr')}(i32 101, i32 {ta}, i32 {tb}, {m}, {n}, {k}, "
+        f"{real} 1.0, ptr {a}, {lda}, ptr {b}, {ldb}, {real} 0.0, ptr {c}, {ldc})"
+    )
+
+
+def _bytes(kind: Kind) -> int:
+    return 4 if kind.dtype == "f32" else 8
+
+
+def _part_of_batch(kind: Kind) -> list[str]:
+    """Whole matrices lo to hi."""
+    t = _Lines()
+    t.do(f"define internal void @{kind.name}_batch(ptr %w, i64 %lo, i64 %hi) nounwind {{",
+         "entry:", "  %some = icmp ult i64 %lo, %hi",
+         "  br i1 %some, label %loop, label %done", "loop:",
+         "  %i = phi i64 [%lo, %entry], [%i.next, %loop]")  # fmt: skip
+    places: list[str] = []
+    for k in range(3):
+        inner, outer_step, inner_step = (t.word(11 + 3 * k + j) for j in range(3))
+        outer = t.new(f"mul i64 {t.new(f'udiv i64 %i, {inner}')}, {outer_step}")
+        within = t.new(f"mul i64 {t.new(f'urem i64 %i, {inner}')}, {inner_step}")
+        offset = t.new(f"mul i64 {t.new(f'add i64 {outer}, {within}')}, {_bytes(kind)}")
+        places.append(t.new(f"getelementptr i8, ptr {t.word(1 + k, 'ptr')}, i64 {offset}"))
+    _call(t, kind, (places[0], places[1], places[2]), t.word(4), t.word(5))
+    t.do("  %i.next = add i64 %i, 1", "  %i.more = icmp ult i64 %i.next, %hi",
+         "  br i1 %i.more, label %loop, label %done", "done:", "  ret void", "}")  # fmt: skip
+    return t.lines
+
+
+def _part_of_block(kind: Kind, along: str) -> list[str]:
+    """Blocks lo to hi of the rows (or columns) of one matrix."""
+    t = _Lines()
+    t.do(f"define internal void @{kind.name}_{along}(ptr %w, i64 %lo, i64 %hi) nounwind {{",
+         "entry:")  # fmt: skip
+    rows = along == "rows"
+    all_ = t.word(4 if rows else 5)
+    first = t.new(f"mul i64 %lo, {BLOCK}")
+    past = t.new(f"call i64 @llvm.umin.i64(i64 {t.new(f'mul i64 %hi, {BLOCK}')}, i64 {all_})")
+    count = t.new(f"sub i64 {past}, {first}")
+    # Where the block starts in the operand that is cut: one leading size per row of memory.
+    crossed = kind.trans_a if rows else not kind.trans_b
+    step = first if crossed else t.new(f"mul i64 {first}, {t.word(7 if rows else 8)}")
+    cut = t.new(f"mul i64 {step}, {_bytes(kind)}")
+    moved = t.new(f"getelementptr i8, ptr {t.word(1 if rows else 2, 'ptr')}, i64 {cut}")
+    step = t.new(f"mul i64 {first}, {t.word(9)}") if rows else first
+    out = t.new(f"getelementptr i8, ptr {t.word(3, 'ptr')}, "
+                f"i64 {t.new(f'mul i64 {step}, {_bytes(kind)}')}")  # fmt: skip
+    if rows:
+        _call(t, kind, (moved, t.word(2, "ptr"), out), count, t.word(5))
+    else:
+        _call(t, kind, (t.word(1, "ptr"), moved, out), t.word(4), count)
+    t.do("  ret void", "}")
+    return t.lines
+
+
+def _entry(kind: Kind) -> list[str]:
+    """Chooses how to cut."""
+    t = _Lines()
+    t.do(f"define internal void @{kind.name}(ptr %w, i64 %threads) nounwind {{", "entry:")
+    m, n, k, batch = (t.word(j) for j in (4, 5, 6, 10))
+    work = t.new(f"mul i64 {t.new(f'mul i64 {m}, {n}')}, {t.new(f'mul i64 {k}, {batch}')}")
+    small = t.new(f"icmp ult i64 {work}, {LEAST}")
+    one = t.new("icmp ule i64 %threads, 1")
+    t.do(f"  br i1 {t.new(f'or i1 {small}, {one}')}, label %alone, label %shared", "alone:",
+         f"  call void @{kind.name}_batch(ptr %w, i64 0, i64 {batch})", "  ret void", "shared:")  # fmt: skip
+    several = t.new(f"icmp ugt i64 {batch}, 1")
+    t.do(f"  br i1 {several}, label %batches, label %single", "batches:")
+    _share(t, f"{kind.name}_batch", batch)
+    t.do("single:")
+    tall = t.new(f"icmp uge i64 {m}, {n}")
+    t.do(f"  br i1 {tall}, label %rows, label %cols", "rows:")
+    _share(t, f"{kind.name}_rows", _blocks(t, m))
+    t.do("cols:")
+    _share(t, f"{kind.name}_cols", _blocks(t, n))
+    t.do("}")
+    return t.lines
+
+
+def _blocks(t: _Lines, n: str) -> str:
+    return t.new(f"udiv i64 {t.new(f'add i64 {n}, {BLOCK - 1}')}, {BLOCK}")
+
+
+def _share(t: _Lines, part: str, units: str) -> None:
+    """One part per thread: each part packs the other operand anew."""
+    up = t.new(f"add i64 {units}, {t.new('sub i64 %threads, 1')}")
+    chunk = t.new(f"udiv i64 {up}, %threads")
+    t.do(f"  call void @{PARALLEL_FOR}(ptr @{part}, ptr %w, i64 {units}, i64 {chunk})",
+         "  ret void")  # fmt: skip
