@@ -12,12 +12,14 @@ from importlib import import_module
 from typing import Any
 
 from mortice._base.errors import TraceError
+from mortice._ops.formulas import call
 from mortice._tensor.make import storage_of
-from mortice._types.shapes import storage_extent
+from mortice._types import dtypes
+from mortice._types.shapes import dense_strides_like, is_dense, numel, storage_extent
 from mortice.fx.node import Node
 
-#: Records a call: (overload, args that hold nodes, the result's tensor for its metadata, which of
-#: several results) -> the result's node.
+#: Records a call: (function, args that hold nodes, the tensor that the result stands for, which of
+#: several results) -> the result's node. Results that lie otherwise than the tensor are laid out anew.
 Record = Callable[..., Node]
 
 
@@ -31,11 +33,27 @@ class Memory:
         self.epoch = 0
         self.root: Value
 
+    def check_row_major(self) -> None:
+        """TraceError where, after a write, the root's value would not lie as its tensor does."""
+        whole = self.root.tensor
+        dense = is_dense(tuple(whole._a.shape), whole.stride())
+        if self.epoch and not (dense and whole.storage_offset() == 0):
+            raise TraceError(
+                "a tensor that sees memory by strides (as_strided, or a change of sizes in place) is used after "
+                "a write, and the memory is that of a tensor which does not fill it without gaps. Make such a "
+                "view of a clone()."
+            )
+
 
 class View:
     """How a value comes from another: ``func(parent, *args)``, and of several results the ``index``-th."""
 
     __slots__ = ("args", "func", "index", "parent")
+
+    @property
+    def is_by_memory(self) -> bool:
+        """Whether it is said by places in memory, not by the parent's elements."""
+        return self.func.operator.name == "as_strided"
 
     def __init__(self, func: Any, parent: Value, args: tuple[Any, ...], index: int | None) -> None:
         self.func = func
@@ -61,6 +79,8 @@ class Value:
         """The node of the present value, recorded now if a write through another tensor came between."""
         view = self.view
         if self.epoch != self.memory.epoch and view is not None:
+            if view.is_by_memory:
+                self.memory.check_row_major()
             parent = view.parent.read(record)
             self.node = record(view.func, (parent, *view.args), self.tensor, view.index)
         self.epoch = self.memory.epoch
@@ -73,6 +93,8 @@ class Value:
         value.node = node
         while value.view is not None:
             parent = value.view.parent
+            if value.view.is_by_memory:
+                self.memory.check_row_major()
             node = _inverse(value, parent.read(record), node, record)
             value = parent
             chain.append(value)
@@ -212,9 +234,28 @@ def _one_of(value: Value, parent: Value, old: Node, new: Node, record: Record) -
     return record(_aten("select_scatter", "default"), (old, new, dim, view.index), parent.tensor)
 
 
-def _by_geometry(value: Value, parent: Value, old: Node, new: Node, record: Record) -> Node:
-    geometry = (_shape(value), value.tensor.stride(), value.tensor.storage_offset())
-    return record(_aten("as_strided_scatter", "default"), (old, new, *geometry), parent.tensor)
+def _by_strides(value: Value, parent: Value, old: Node, new: Node, record: Record) -> Node:
+    assert value.view is not None
+    return record(
+        _aten("as_strided_scatter", "default"), (old, new, *value.view.args), parent.tensor
+    )
+
+
+def _by_places(value: Value, parent: Value, old: Node, new: Node, record: Record) -> Node:
+    """Any view: where each of its elements is in the parent, the view of the places says."""
+    view = value.view
+    assert view is not None
+
+    def put(old: Any, new: Any) -> Any:
+        shape = tuple(old._a.shape)
+        count = numel(shape)
+        places = call("arange.start_step", 0, count, 1, dtypes.int64, None, old.device, None)
+        seen = view.func(places.view(shape), *view.args)
+        index = (seen if view.index is None else seen[view.index]).reshape((-1,))
+        flat = call("index_put", old.reshape((-1,)), (index,), new.reshape((-1,)), False)
+        return flat.view(shape)
+
+    return record(put, (old, new), parent.tensor)
 
 
 _INVERSES: dict[str, Any] = {
@@ -237,11 +278,28 @@ _INVERSES: dict[str, Any] = {
     "split.Tensor": _part,
     "split_with_sizes": _part,
     "unbind.int": _one_of,
+    "as_strided": _by_strides,
 }  # fmt: skip
 
 
 def _inverse(value: Value, old: Node, new: Node, record: Record) -> Node:
     """The parent's value where ``value``'s part of it is ``new`` and the rest as in ``old``."""
     assert value.view is not None
-    make = _INVERSES.get(value.view.func.operator.name, _by_geometry)
+    make = _INVERSES.get(value.view.func.operator.name, _by_places)
     return make(value, value.view.parent, old, new, record)
+
+
+def laid_out(t: Any, like: Any) -> Any:
+    """``t`` with its dimensions in the order in memory that those of ``like`` have, without gaps."""
+    shape = tuple(like._a.shape)
+    wanted = dense_strides_like(shape, like.stride())
+    pairs = zip(shape, t.stride(), wanted)
+    if all((n == 1) is True or (have == want) is True for n, have, want in pairs):
+        return t
+    order = sorted(range(len(shape)), key=lambda d: _guess(wanted[d]), reverse=True)
+    back = tuple(order.index(d) for d in range(len(shape)))
+    return t.permute(tuple(order)).contiguous().permute(back)
+
+
+def _guess(size: Any) -> Any:
+    return size if type(size) is int else size.hint or 0

@@ -15,7 +15,7 @@ from mortice._tensor import rows
 from mortice._tensor.generator import Generator
 from mortice._tensor.tensor import Tensor
 from mortice.fx import attributes
-from mortice.fx.aliases import Value, Values, View
+from mortice.fx.aliases import Value, Values, View, laid_out
 from mortice.fx.codegen import CodeGen, PyTreeCodeGen
 from mortice.fx.faking import Faking
 from mortice.fx.graph import Graph
@@ -206,18 +206,11 @@ class _Session:
     def _record_view(
         self, func: Any, args: tuple[Any, ...], tensor: Any, index: int | None = None
     ) -> Node:
-        """A node that the trace itself adds: a view made again, or the inverse of one."""
-        decomposed = self.table.get(func)
-        if decomposed is not None:
-            return self._record_decomposed(decomposed, args, index)
-        node = self._add(func, args, {})
-        if index is not None:
-            node = self._add(operator.getitem, (node, index), {})
-        node.meta["val"] = self.faking.shown(tensor)
-        return node
+        """What the trace itself adds, a view made again or the inverse of one, as its node.
 
-    def _record_decomposed(self, decomposed: Any, args: tuple[Any, ...], index: int | None) -> Node:
-        """The same, taken apart: traced on stand-ins for the values at hand."""
+        It is traced on stand-ins for the values at hand, and laid out as ``tensor`` is, so that what
+        the program did with that can be done with it.
+        """
 
         def stand_in(value: Any) -> Any:
             if not isinstance(value, Node):
@@ -227,8 +220,11 @@ class _Session:
             return made
 
         with self.faking.mode, self.mode:
-            result = decomposed(*map_aggregate(args, stand_in))
-        return self._node_of(result if index is None else result[index])
+            result = func(*map_aggregate(args, stand_in))
+            result = result if index is None else result[index]
+            if hasattr(func, "operator") and func.operator.row.kind == "view":
+                return self._node_of(result)
+            return self._node_of(laid_out(result, tensor))
 
     def _add(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Node:
         node = self.graph.call_function(func, args, kwargs)
@@ -248,9 +244,26 @@ class _Session:
                 return result
         if op.schema.mutated and self.functional:
             return self._write(func, args, kwargs)
+        if op.name == "as_strided" and self.functional:
+            return self._restrided(func, *args, **kwargs)
         inputs = map_aggregate((args, kwargs), self._node_of)
         result = func(*args, **kwargs)
         return self._recorded(func, inputs, args, result)
+
+    def _restrided(
+        self, func: Any, t: Any, size: Any, stride: Any, storage_offset: Any = None
+    ) -> Any:
+        """A view by places in memory: of the memory's root, whose value has the memory's layout."""
+        value = self.value_of(t)
+        root = value.memory.root if value.memory.root.tensor._t is t._t else value
+        value.memory.check_row_major()
+        offset = t.storage_offset() if storage_offset is None else storage_offset
+        result = func(t, size, stride, offset)
+        geometry = (size, stride, offset)
+        node = self._add(func, (root.read(self._record_view), *geometry), {})
+        node.meta["val"] = self.faking.shown(result)
+        self.values.add_view(result, View(func, root, geometry, None), node)
+        return result
 
     def _recorded(self, func: Any, inputs: Any, args: tuple[Any, ...], result: Any) -> Any:
         op: Operator = func.operator
@@ -357,6 +370,8 @@ class _Session:
                 result = result.to(target._t)
         value = self.value_of(target)
         self._refuse_shared(value)
+        with self.mode:
+            result = laid_out(result, target)
         value.write(self._node_of(result), self._record_view)
         _overload("copy_")(target, result)
 

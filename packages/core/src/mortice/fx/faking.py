@@ -66,4 +66,7 @@ class Faking:
 
     def stand_in(self, shown: Any) -> Any:
         """A new tensor without data of the same sizes, strides and dtype."""
-        return self.mode.empty(tuple(shown._a.shape), shown._t, shown.device, tuple(shown.stride()))
+        array = shown._a
+        return self.mode.wrap(
+            array.restride(tuple(array.shape), tuple(shown.stride()), shown.storage_offset())
+        )
