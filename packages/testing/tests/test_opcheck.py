@@ -143,3 +143,29 @@ def test_compiled_with_symbolic_sizes():
 def test_an_operator_with_state_is_found():
     with pytest.raises(OpCheckError, match="depend on something that is no argument"):
         opcheck(counts, (x(),), test_utils="test_aot_dispatch_dynamic")
+
+
+def test_fakes_with_sizes_that_depend_on_values():
+    @mortice.library.custom_op("opcheck_test::positive", mutates_args=())
+    def positive(t: mortice.Tensor) -> mortice.Tensor:
+        return t[t > 0].clone()
+
+    @positive.register_fake
+    def _(t):
+        return t.new_empty(mortice.library.get_ctx().new_dynamic_size())
+
+    opcheck(positive, (mortice.tensor([1.0, -2.0, 3.0]),), test_utils="test_faketensor")
+
+
+def test_fakes_are_tried_with_symbolic_sizes():
+    @mortice.library.custom_op("opcheck_test::twice", mutates_args=())
+    def twice(t: mortice.Tensor) -> mortice.Tensor:
+        return mortice.cat([t, t])
+
+    @twice.register_fake
+    def _(t):
+        known = t.shape[0] if type(t.shape[0]) is int else 0
+        return t.new_empty(known * 2, *t.shape[1:])
+
+    with pytest.raises(OpCheckError, match="with symbolic sizes the fake says shape"):
+        opcheck(twice, (mortice.ones(3, 2),), test_utils="test_faketensor")
