@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from mortice._capture.reading import in_memory
+
 #: (index tensor, size of the dim that it indexes, whether negative ones count from the end, an
 #: index that stands for none, or None)
 Lookup = tuple[Any, int, bool, int | None]
@@ -59,7 +61,7 @@ def hold(recorder: Any, name: str, args: Any) -> bool:
 
 
 def _in_range(recorder: Any, index: Any, size: int, negative: bool, none: int | None) -> bool:
-    a = recorder.in_memory(index) if index._t.name in _INTEGERS else None
+    a = in_memory(recorder, index) if index._t.name in _INTEGERS else None
     if a is None:
         return False
     if not a.size:

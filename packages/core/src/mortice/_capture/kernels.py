@@ -15,6 +15,7 @@ from weakref import ref
 
 from mortice._capture import effects
 from mortice._capture.draws import WITHOUT_ARGUMENT
+from mortice._capture.reading import read_value
 from mortice._capture.tree import Leaf
 from mortice._dispatch import backends
 from mortice._dispatch import keys as K
@@ -191,7 +192,7 @@ def _reading(op: Operator, beneath: int) -> Kernel:
         recorder = THREAD.recorder
         if recorder is None:
             return op.lookup(beneath)(*settled(args))
-        value = recorder.read(op, beneath, args)
+        value = read_value(recorder, op, beneath, args)
         return recorder.value_read(args[0], op.name, value)
 
     return mark_composite(read)

@@ -1,0 +1,65 @@
+"""Memory that somebody outside may write to at any time: it is never read late."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+
+from mortice._capture import infer
+from mortice._capture.kernels import Call
+from mortice._dispatch import keys as K
+from mortice._tensor.make import wrap
+
+#: Such memory is copied when it is recorded, up to this many bytes; operators on more run at once.
+SNAPSHOT_BYTES = 64 * 1024
+
+
+def is_exported(t: Any) -> bool:
+    """Whether somebody outside may write to a tensor's memory."""
+    s = t._s
+    if s is None:
+        return False
+    cell = s.owner or s
+    if not cell.exported:
+        return False
+    root = cell.root
+    if cell.exported is True and type(root) is np.ndarray and root.base is None and t._a is root:
+        # Held by the tensor, its storage, the variable and the argument of getrefcount: by nobody
+        # outside any more.
+        held = 4 if cell._bytes is None else 5
+        if sys.getrefcount(root) <= held:
+            cell.exported = False
+            return False
+    return True
+
+
+def snapshots(call: Call, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """The arguments with copies of exported tensors, or None if the operator must run at once."""
+    for i in call.op.schema.mutated:
+        if any(is_exported(t) for t in infer.tensors_in((args[i],))):
+            return None
+    if call.form == "view":
+        return None
+    kept: dict[int, Any] = {}
+
+    def replaced(x: Any) -> Any:
+        if hasattr(x, "_k"):
+            return _snapshot(x, kept) if is_exported(x) else x
+        if isinstance(x, (list, tuple)):
+            return type(x)(replaced(y) for y in x)  # pyright: ignore[reportUnknownVariableType]
+        return x
+
+    for t in infer.tensors_in(args):
+        large = t._a.nbytes > SNAPSHOT_BYTES or t._k & K.AUTOGRAD or not t.is_cpu
+        if large and is_exported(t):
+            return None
+    return tuple(replaced(x) for x in args)
+
+
+def _snapshot(t: Any, kept: dict[int, Any]) -> Any:
+    found = kept.get(id(t))
+    if found is None:
+        found = kept[id(t)] = wrap(t._a.copy(), t._t)
+    return found

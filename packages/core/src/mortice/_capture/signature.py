@@ -1,0 +1,90 @@
+"""What tells a recorded call from others at its place, and what a later call must bring to be it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from mortice._capture.kernels import Call
+from mortice._tensor.array import PendingArray
+from mortice._tensor.make import storage_of
+from mortice._tensor.storage import Storage
+
+if TYPE_CHECKING:
+    from mortice._capture.recorder import Recorder
+
+#: Python's numbers that are inputs of graphs.
+_INPUT_NUMBERS = (int, float, complex)
+
+
+def signature_of(
+    recorder: Recorder, call: Call, args: tuple[Any, ...]
+) -> tuple[Any, list[Any], list[Any]]:
+    """(what tells the call from others here, what a later call must bring, new leaf tensors)."""
+    parts: list[Any] = [call]
+    wants: list[Any] = []
+    fresh: list[Any] = []
+    for kind, x in zip(call.kinds, args):
+        if hasattr(x, "_k"):
+            part, want = _operand(recorder, x, fresh)
+        elif kind == "L" and isinstance(x, (list, tuple)):
+            found = [(None, None) if t is None else _operand(recorder, t, fresh) for t in x]  # pyright: ignore[reportUnknownVariableType]
+            part = tuple(p for p, _ in found)
+            want = tuple(w for _, w in found)
+        elif (x is not None and kind in "NO") or (
+            kind == "F" and not _is_default(call, len(wants), x)
+        ):
+            part = want = type(x) if type(x) in _INPUT_NUMBERS else x
+            part = (part, type(x))
+        elif kind == "G":
+            part = want = None
+        else:
+            part, want = _plain(x), x
+        parts.append(part)
+        wants.append(want)
+    return tuple(parts), wants, fresh
+
+
+def _operand(recorder: Recorder, t: Any, fresh: list[Any]) -> tuple[Any, Any]:
+    a = t._a
+    if type(a) is PendingArray:
+        return a, a
+    leaf = recorder.leaf_of(t)
+    if leaf is not None:
+        return leaf, leaf
+    for i, other in enumerate(fresh):
+        if other is t:
+            return i, ("fresh", i)
+    fresh.append(t)
+    s = storage_of(t)
+    cell = s.owner or s
+    first: Any = None
+    if cell.pending is recorder:
+        first = recorder.leaf_over(cell)
+    for i, other in enumerate(fresh[:-1]):
+        if first is None and cell_of(other) is cell:
+            first = ("fresh", i)
+    part = (t._k, t._t, tuple(a.shape), tuple(a.strides), type(a), t.device, first)
+    return part, ("fresh", len(fresh) - 1)
+
+
+def cell_of(t: Any) -> Storage:
+    s = storage_of(t)
+    return s.owner or s
+
+
+def _is_default(call: Call, position: int, value: Any) -> bool:
+    """Whether a number is its argument's default: such a one is part of the recording."""
+    default = call.op.schema.arguments[position].default
+    return type(value) is type(default) and value == default
+
+
+def _plain(x: Any) -> Any:
+    """A plain argument as a key: 1, 1.0 and True differ, as do 0.0 and -0.0."""
+    kind = type(x)
+    if kind is float or kind is complex:
+        return kind, repr(x)
+    if kind is tuple or kind is list:
+        return tuple(_plain(y) for y in x)
+    if kind is int or kind is bool:
+        return kind, x
+    return x
