@@ -15,7 +15,6 @@ from mortice._dispatch import keys as K
 from mortice._dispatch.state import call_outside
 from mortice._tensor.make import base_of, host_array
 from mortice._tensor.storage import Storage
-from mortice._types.device import CPU
 
 _ndarray = np.ndarray
 
