@@ -128,6 +128,8 @@ def test_mistakes(npu: Any) -> None:
     assert "Did you mean 'exp'" in npu.cli("why", "npu", "expp", status=1)
     assert "Did you mean 'float32'" in npu.cli("why", "npu", "exp", "--dtype", "float33", status=1)
     assert "'nowhere'; there are: " in npu.cli("why", "nowhere", "exp", status=1)
+    npu.device("gone", "raise __import__('mortice').backend.Unavailable('no card', 'buy one')")
+    assert "unavailable: no card. buy one." in npu.cli("why", "gone", "exp", status=1)
     npu.device("slow", "import time; time.sleep(60)")
     said = npu.cli("why", "slow", "exp", status=1, MORTICE_PROBE_TIMEOUT="2")
     assert "did not answer within 2 s" in said

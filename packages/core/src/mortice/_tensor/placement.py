@@ -10,6 +10,7 @@ from mortice._base.errors import NoKernel
 from mortice._dispatch import backends
 from mortice._dispatch.operator import Operator, get, overloads
 from mortice._tensor.kernels import asked, otherwise
+from mortice._types.device import BUILT_IN
 from mortice._types.dtypes import DType, float32
 
 
@@ -37,6 +38,7 @@ def placement(operator: str, device: str, dtypes: Iterable[DType] = ()) -> list[
     """
     name = operator.removeprefix("aten::")
     found = [get(each) for each in overloads(name)] or [get(name)]
+    _require(device)
     given = tuple(dtypes)
     return [_placement(op, device, given) for op in found]
 
@@ -45,10 +47,17 @@ def placements(device: str) -> list[Placement]:
     """Those of all of core's operators that are no in-place or out= form, for float32 tensors."""
     from mortice._generated.registry import ROWS
 
+    _require(device)
     rows = ((name, row.get("kind")) for name, row in ROWS.items())
     return [
         _placement(get(name), device, ()) for name, kind in rows if kind not in ("inplace", "out")
     ]
+
+
+def _require(device: str) -> None:
+    """Raise what is wrong with a device that cannot be used; core has some operators on its own."""
+    if device not in BUILT_IN:
+        backends.runtime(device)
 
 
 def _placement(op: Operator, device: str, given: tuple[DType, ...]) -> Placement:
