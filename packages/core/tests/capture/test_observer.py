@@ -463,6 +463,63 @@ def generator():
     return sum(x for x in range(3))
 
 
+class Texted:
+    def __str__(self) -> str:
+        return "text"
+
+    def keys(self) -> Any:
+        return ["k"]
+
+    def __getitem__(self, k: Any) -> Any:
+        return 5
+
+    def __reversed__(self) -> Any:
+        return iter([2, 1])
+
+
+TEXTED = Texted()
+BIG, NAME = 1 << 70, "na" + "me"
+
+
+@impure()
+def formats_an_object():
+    return "%s" % (TEXTED,), f"{TEXTED}"
+
+
+@impure()
+def joins_objects():
+    return f"{Texted} {[TEXTED.__class__]}"
+
+
+@impure()
+def dict_of_a_mapping():
+    return dict(TEXTED)
+
+
+@impure()
+def identity_of_values():
+    return BIG is G_BIG, NAME is G_NAME
+
+
+G_BIG, G_NAME = 1 << 70, "".join(["na", "me"])
+
+
+@pure()
+def reverses():
+    return (
+        list(reversed(TEXTED)),
+        list(reversed({"a": 1, "b": 2})),
+        list(reversed(range(3))),
+        list(reversed((1, 2))),
+    )
+
+
+@pure()
+def small_identities():
+    five, letter = 5, "a"
+    return five is LIST[0], letter is None, (LIST[0] == 1) is True
+
+
 @impure()
 def callbacks():
     return sorted([3, 1], key=lambda x: -x), list(map(str, [1]))

@@ -8,7 +8,8 @@ import pytest
 from packages.core.tests.capture import replay_fuzz
 
 #: 15: inputs that became one tensor between a replay and its going on; 590: the same, after a write.
-FOUND_DEFECTS = [(15, False), (590, False)]
+#: 20276: a write without history through a view of what has one.
+FOUND_DEFECTS = [(15, False), (590, False), (20276, True)]
 
 
 @pytest.mark.parametrize(("seed", "grad"), FOUND_DEFECTS)

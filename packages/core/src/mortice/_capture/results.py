@@ -48,6 +48,7 @@ def _is_row_major(handle: Any) -> bool:
 def _adopting(plan: Any, count: int) -> Maker:
     """Each output of the graph is one tensor: take it as it is if its memory is laid out so."""
     general = _general(plan, count)
+    untracked = not plan.tracked
     rows = [(number, whole[0].number, *_layout(whole[0])) for number, whole, _ in plan.fills]
 
     def make(outs: Sequence[Any], tensors: Sequence[Any]) -> Sequence[Any]:
@@ -57,6 +58,8 @@ def _adopting(plan: Any, count: int) -> Maker:
             a = out._a
             if type(a) is not _ndarray or a.strides != strides or a.shape != shape:
                 return general(outs, tensors)
+            if untracked:
+                out._s = None  # how it was computed does not count as writes
             made[place] = out
         return made
 

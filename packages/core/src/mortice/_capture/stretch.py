@@ -16,6 +16,7 @@ from mortice._capture.outline import Container, Found, TensorOf, compile_outline
 from mortice._capture.plan import Fixed, FromRun, Operand, Run, Stretch
 from mortice._capture.redraws import run_within
 from mortice._capture.results import adopted, maker
+from mortice._dispatch.keys import AUTOGRAD
 from mortice._tensor.make import storage_of, wrap
 
 #: How often a check is made quicker again after what it relied on has changed.
@@ -133,7 +134,18 @@ class Node:
             return build(wanted, [make(outs, leaves)], {})
 
         outputs = tuple(rows[n] for n in numbers)
-        return Direct(run.plan.segment.run, operands, outputs, stretch.plain, kind, settle)
+        plain = stretch.plain and runs_as_it_is(run)
+        return Direct(run.plan.segment.run, operands, outputs, plain, kind, settle)
+
+
+def runs_as_it_is(run: Run) -> bool:
+    """Whether a segment does the same with grad mode on as the recorder lets it: its history is
+    wanted, or there is none to be had.
+    """
+    if run.plan.tracked:
+        return True
+    leaves = [leaf for step in run.plan.steps for leaf in step.new_leaves]
+    return not run.writes and not any(leaf.key & AUTOGRAD for leaf in leaves)
 
 
 def returned(outline: Any) -> tuple[str, tuple[int, ...]] | None:
@@ -229,14 +241,14 @@ class _Writer:
             notes = "prefix.generators" if noted else "None"
             call = (
                 f"{direct}, *t{number}, {numbers}*given"
-                if self.stretch.plain
+                if self.is_plain(run)
                 else f"{plan}.run, t{number}, ({numbers}), given"
             )
             lines += [
                 f"given, within = {draws}.again({notes})",
                 f"outs = run_within(within, {call})",
             ]
-        elif self.stretch.plain:
+        elif self.is_plain(run):
             lines += [f"{segment}.by_python += 1", f"outs = {direct}(*t{number}, {numbers})"]
         else:
             lines.append(f"outs = {plan}.run(t{number}, ({numbers}), ())")
@@ -247,6 +259,10 @@ class _Writer:
         if noted:
             lines += [f"made.append(m{number})", f"prefix.runs.append(({plan}, outs, t{number}))"]
         return lines
+
+    def is_plain(self, run: Run) -> bool:
+        """Whether the segment may run in the mode that calls are made in."""
+        return self.stretch.plain and runs_as_it_is(run)
 
     def runs(self, noted: bool) -> list[str]:
         first = self.stretch.first_run

@@ -156,10 +156,13 @@ def _data_descriptor(w: Watch, o: Any, cls: type, name: str, entry: Any) -> Any:
 
 def instance_dict(w: Watch, o: Any) -> Any:
     """``o.__dict__`` as an object that can be read on; MISSING if there is none."""
-    try:
-        found = _OBJECT_GETATTRIBUTE(o, "__dict__")
-    except AttributeError:
+    entry = class_lookup(type(o), "__dict__")
+    if entry is MISSING:
         return MISSING
+    if type(entry) is not types.GetSetDescriptorType:
+        w.unknown(f"{type(o).__name__} has a __dict__ of its own kind")
+        return MISSING
+    found = _OBJECT_GETATTRIBUTE(o, "__dict__")
     if type(found) is not dict:
         w.unknown(f"the __dict__ of {type(o).__name__} is not a dict")
     elif w.is_fresh(o):

@@ -287,7 +287,7 @@ def method(w: Watch, owner: Any, name: str, f: Any, args: Args, kwargs: Kwargs) 
     """``owner.name(*args, **kwargs)`` for a method written in C."""
     kind = type(owner)
     if is_plain(owner) and not issubclass(kind, type):
-        if all(w.deep(x) and not framework.is_tensor(x) and not _has_tensor(x) for x in args):
+        if all(_is_plain_through(w, x) for x in (*args, *kwargs.values())):
             result = f(*args, **kwargs)
             return w.fresh(result) if one_of(type(result), CONTAINERS) else result
     elif one_of(kind, _CHANGE):
@@ -304,11 +304,14 @@ def method(w: Watch, owner: Any, name: str, f: Any, args: Args, kwargs: Kwargs) 
 _PLAIN_CLASSES: tuple[Any, ...] = (dict, int, float, bytes, str)
 
 
-def _has_tensor(x: Any) -> bool:
-    return one_of(type(x), CONTAINERS) and any(
-        framework.is_tensor(y) or _has_tensor(y)
-        for y in (x.values() if hasattr(x, "values") else x)
-    )
+def _is_plain_through(w: Watch, x: Any) -> bool:
+    """A plain value, or a container of plain values and such containers."""
+    if is_plain(x):
+        return True
+    if not one_of(type(x), CONTAINERS) or not w.entries(x):
+        return False
+    inside = (*x, *x.values()) if one_of(type(x), (dict, OrderedDict)) else x
+    return all(_is_plain_through(w, y) for y in inside)
 
 
 def _of_container(w: Watch, owner: Any, name: str, f: Any, args: Args, kwargs: Kwargs) -> Any:

@@ -102,15 +102,12 @@ def _container(w: Watch, cls: Any, args: Args, kwargs: Kwargs) -> Any:
         if not w.entries(args[0]):
             w.unknown(f"copies a {type(args[0]).__name__}")
         return w.fresh(cls(*args, **kwargs))
-    if cls is reversed and args and one_of(type(args[0]), (list, tuple)):
-        w.entries(args[0])
-        return w.fresh(reversed(args[0]))
+    if cls is reversed:
+        return _reversed(w, args, kwargs)
+    if one_of(cls, (dict, OrderedDict)) and args and hasattr(type(args[0]), "keys"):
+        return native(w, cls, args, kwargs, f"{cls.__name__}() of a {type(args[0]).__name__}")
     sources = [operators.iterate(w, x) if not is_plain(x) else x for x in args]
-    if any(not one_of(type(s), operators.ITERATORS) and not is_plain(s) for s in sources):
-        if cls is not reversed:
-            sources = [_drained(w, s) for s in sources]
-        else:
-            w.unknown(f"{cls.__name__}() of a {type(args[0]).__name__}")
+    sources = [_drained(w, s) for s in sources]
     keyed = one_of(cls, (set, frozenset, dict, OrderedDict))
     if keyed and not all(is_plain(x) for x in args):
         items = list(sources[0]) if sources else []
@@ -118,6 +115,21 @@ def _container(w: Watch, cls: Any, args: Args, kwargs: Kwargs) -> Any:
             w.unknown(f"a {cls.__name__} of other than plain values")
         sources = [items]
     return w.fresh(cls(*sources, **kwargs))
+
+
+def _reversed(w: Watch, args: Args, kwargs: Kwargs) -> Any:
+    if len(args) != 1 or kwargs:
+        return native(w, reversed, args, kwargs, "reversed() with other than one argument")
+    (x,) = args
+    if is_plain(x) or (one_of(type(x), (list, tuple, dict, OrderedDict)) and w.entries(x)):
+        return w.fresh(reversed(x))
+    if framework.is_tensor(x):
+        w.class_attribute(type(x), "__reversed__")
+        return reversed(x)
+    method = operators.method_of(w, x, "__reversed__")
+    if method is not None:
+        return call(w, method, (x,), {})
+    return native(w, reversed, args, kwargs, f"reversed() of a {type(x).__name__}")
 
 
 def _drained(w: Watch, iterator: Any) -> Any:

@@ -15,7 +15,7 @@ from typing import Any
 from mortice._capture.guards import MISSING, class_lookup
 from mortice._capture.identity import one_of
 from mortice._capture.observer.attributes import typed
-from mortice._capture.observer.framework import is_tensor
+from mortice._capture.observer.framework import VALUE_TYPES, is_tensor
 from mortice._capture.observer.watch import CONTAINERS, Watch, is_plain, is_tuple
 
 Function = Callable[..., Any]
@@ -110,7 +110,9 @@ def _guard_tensor_method(w: Watch, a: Any, b: Any, name: str, in_place: bool) ->
 
 def _on_containers(w: Watch, symbol: str, native: Function, a: Any, b: Any, in_place: bool) -> Any:
     kinds = (*CONTAINERS, *VIEWS, int, str)
-    if (
+    if symbol == "%" and type(a) in (str, bytes):
+        w.unknown(f"formats a {_name(b)}")  # what is in it is asked for its text
+    elif (
         not one_of(type(a), kinds)
         or not one_of(type(b), kinds)
         or not (_may_read(w, a) and _may_read(w, b))
@@ -270,9 +272,17 @@ def is_same(w: Watch, a: Any, b: Any) -> bool:
             if not (is_plain(y) or w.is_fresh(y)):
                 typed(w, y)
             return a is b
-    if not (w.is_fresh(a) or w.is_fresh(b)):
+    if is_plain(a) and is_plain(b):
+        if type(a) is type(b) and not (one_of(type(a), VALUE_TYPES) or _is_small(a)):
+            w.unknown(f"asks whether two {_name(a)} values are one object")
+    elif not (w.is_fresh(a) or w.is_fresh(b)):
         w.identity(a, b)
     return a is b
+
+
+def _is_small(x: Any) -> bool:
+    """Whether Python has one object for all ints of this value."""
+    return type(x) is int and -5 <= x <= 256
 
 
 def contains(w: Watch, container: Any, x: Any) -> bool:

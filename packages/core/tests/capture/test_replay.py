@@ -1,0 +1,209 @@
+"""Replay beyond single cases: threads, budgets, what a plan is, prefixes, and how the tree grows."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from typing import Any
+
+import pytest
+
+import mortice
+from mortice._capture import replay, stretch
+from mortice._capture.observer import decode
+
+pytestmark = pytest.mark.skipif(
+    sys.version_info[:2] not in decode.VERSIONS, reason="no opcode table for this Python"
+)
+
+
+def compiled(f: Any, **more: Any) -> Any:
+    return mortice.compile(f, backend="eager", **more)
+
+
+def test_threads_replay_and_extend_one_tree() -> None:
+    table = {"k": 2.0}
+
+    def f(x: Any, a: float) -> Any:
+        y = x * table["k"] + a
+        if y.sum() > 10:
+            y = y - 1
+            return y, [y.max()]
+        return y * 2, []
+
+    c = compiled(f)
+    wrong: list[Any] = []
+    start = threading.Barrier(4)
+
+    def work(seed: int) -> None:
+        start.wait()
+        for i in range(60):
+            x = mortice.full((3,), float((seed + i) % 5))
+            a = float(i % 3)
+            got, want = c(x, a), f(x, a)
+            if got[0].tolist() != want[0].tolist() or len(got[1]) != len(want[1]):
+                wrong.append((seed, i, got, want))
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not wrong
+    v = c.verdict
+    assert v.replayed > 150, v.lines()
+    assert not v.always_runs
+
+
+def test_a_value_that_is_never_the_same_stops_replaying() -> None:
+    def f(x: Any) -> Any:
+        s = x.sum().item()
+        return x * s
+
+    c = compiled(f)
+    for i in range(60):
+        x = mortice.tensor([1.0, float(i)])
+        assert c(x).tolist() == f(x).tolist()
+    v = c.verdict
+    assert v.observed == replay.ALTERNATIVES
+    assert v.always_runs
+    assert "differ from call to call" in v.reasons[-1].text
+    assert v.resumed < 40
+
+
+def test_the_width_of_the_tree_is_bounded() -> None:
+    def f(x: Any, how: str) -> Any:
+        return x * len(how)
+
+    c = compiled(f)
+    for i in range(20):
+        assert c(mortice.ones(2), "a" * i).tolist() == [float(i)] * 2
+    assert c.verdict.observed == replay.ALTERNATIVES
+    assert c(mortice.ones(2), "aaa").tolist() == [3.0] * 2
+    assert c.verdict.replayed == 1
+
+
+def test_nothing_is_observed_after_the_verdict() -> None:
+    log: list[int] = []
+
+    def f(x: Any) -> Any:
+        log.append(1)
+        return x + 1
+
+    c = compiled(f)
+    for _ in range(5):
+        c(mortice.ones(1))
+    assert c.verdict.observed == replay.IMPURE_CALLS
+    assert c.verdict.always_runs
+    assert c.replay is None
+    assert len(log) == 5
+    (reason,) = c.verdict.reasons
+    assert "append()" in reason.text
+    assert "test_replay.py" in reason.where
+
+
+def test_segments_run_once_in_a_call_that_goes_another_way() -> None:
+    runs: list[str] = []
+
+    def counting(gm: Any, example_inputs: Any) -> Any:
+        name = f"s{len(runs)}"
+
+        def run(*args: Any) -> Any:
+            runs.append(name)
+            return gm(*args)
+
+        return run
+
+    total = mortice.zeros(2)
+
+    def f(x: Any) -> Any:
+        total.add_(x)
+        if total[0] > 2.5:
+            return total * 10
+        return total + 0
+
+    c = mortice.compile(f, backend=counting)
+    c(mortice.ones(2))
+    runs.clear()
+    assert c(mortice.ones(2)).tolist() == [2.0, 2.0]
+    before = len(runs)
+    runs.clear()
+    assert c(mortice.ones(2)).tolist() == [30.0, 30.0]  # replayed, then another way
+    assert len(runs) == before
+    assert c.verdict.resumed == 1
+    assert total.tolist() == [3.0, 3.0]
+    assert total._version == 3
+
+
+def test_versions_count_as_in_eager() -> None:
+    def f(x: Any, b: Any) -> Any:
+        b.add_(x)
+        b.mul_(2.0)
+        return b[0]
+
+    c = compiled(f)
+    ours, theirs = mortice.zeros(2), mortice.zeros(2)
+    for _ in range(4):
+        c(mortice.ones(2), ours)
+        f(mortice.ones(2), theirs)
+        assert ours._version == theirs._version
+        assert ours.tolist() == theirs.tolist()
+    assert c.verdict.replayed == 3
+
+
+def test_nested_compiled_functions_are_part_of_the_call() -> None:
+    inner = compiled(lambda x: x * 2)
+    outer = compiled(lambda x: inner(x) + 1)
+    for _ in range(3):
+        assert outer(mortice.ones(2)).tolist() == [3.0, 3.0]
+    assert outer.verdict.replayed == 2
+    assert len(outer.segments) == 1
+    assert not inner.segments
+
+
+def test_an_error_leaves_nothing_half_done() -> None:
+    def f(x: Any, y: Any) -> Any:
+        return (x + y).sum()
+
+    c = compiled(f)
+    good, bad = (mortice.ones(3), mortice.ones(3)), (mortice.ones(3), mortice.ones(2))
+    for _ in range(2):
+        assert c(*good).item() == 6.0
+        with pytest.raises(RuntimeError, match="add"):
+            c(*bad)
+    assert c(*good).item() == 6.0
+    assert c.verdict.replayed == 2
+
+
+def test_checks_per_replay_are_few() -> None:
+    """A function of ten operators: what a replay compares and calls, counted in its text."""
+
+    def f(x: Any, y: Any) -> Any:
+        z = (x + y) * x
+        z = (z.relu() - y) * 2 + 1
+        z = z.sigmoid() * y + x
+        return z.tanh()
+
+    c = compiled(f)
+    c(mortice.ones(4), mortice.ones(4))
+    (node,) = c.replay.roots
+    assert len(node.stretch.guards) < 20
+    assert node.full.text.count("\n") < 42
+    assert node.finish.text.count("\n") < 9
+
+
+def test_a_quick_check_is_made_again_when_what_it_knew_changed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(stretch, "WARM", 1)
+    nn = pytest.importorskip("mortice.nn")
+    net = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
+    c = compiled(lambda x: net(x))
+    x = mortice.ones(2)
+    for i in range(30):
+        net.unrelated = i  # its dict's version differs, and the guards hold
+        assert c(x).tolist() == net(x).tolist()
+    (node,) = c.replay.roots
+    assert c.verdict.replayed == 29
+    assert node.passed <= stretch.WARM + stretch.HASTENED + 1
+    assert node.check == node.full
