@@ -337,12 +337,15 @@ def _become(self: Any, view: Any, name: str) -> Any:
     """Give ``self`` the sizes, strides and history of a view of it."""
     from mortice._dispatch import keys as K
     from mortice._dispatch.state import THREAD
+    from mortice._tensor.rows import bump
 
     if THREAD.grad_enabled and self.is_leaf and self.requires_grad:
         raise AutogradError(
             f"{name}: a leaf Variable that requires grad is being used in an in-place operation. "
             "Use an out-of-place operator, or write inside `with mortice.no_grad():`."
         )
+    if THREAD.grad_enabled and self._k & K.AUTOGRAD:
+        bump(self)  # a body that autograd follows is not counted as a kernel is
     self._a = view._a
     self._g = view._g
     if view._k & K.AUTOGRAD:
