@@ -26,7 +26,7 @@ BUDGETS: dict[str, tuple[int, set[str]]] = {
     "mortice-gloo": (60_000, {"mortice", "numpy", "xoscar"}),
     "mortice-mpi": (60_000, {"mortice", "numpy", "mpi4py"}),
     "mortice-nn": (200_000, {"mortice", "numpy"}),
-    "mortice-testing": (300_000, {"mortice", "numpy", "pytest", "hypothesis"}),
+    "mortice-testing": (300_000, {"mortice", "click", "numpy", "pytest", "hypothesis"}),
 }
 NAMES = sorted(BUDGETS)
 Projects = dict[str, tuple[Path, dict[str, Any]]]
