@@ -242,7 +242,7 @@ def source_path() -> dict[str, str]:
 @nox.session
 def demo(session: nox.Session) -> None:
     """Install core with a device and nn as a user would, and train on real digits."""
-    install(session, f"{OURS}[cpu,nn]", *DEMO)
+    install(session, f"{OURS}[cpu,nn,inductor]", *DEMO)
     session.run("python", "examples/demo.py", *session.posargs)
 
 
