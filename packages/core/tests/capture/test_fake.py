@@ -42,6 +42,8 @@ def test_same_tensor_same_fake(mode):
     assert mode.from_tensor(t) is mode.from_tensor(t)
     fake = mode.from_tensor(t)
     assert mode.from_tensor(fake) is fake
+    with pytest.raises(InvalidValue, match="a fake already"):
+        mode.from_tensor(fake, dynamic_dims=(0,))
 
 
 def test_factories_inside_are_fake(mode):

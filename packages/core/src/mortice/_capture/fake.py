@@ -159,6 +159,11 @@ class FakeTensorMode:
         if is_fake(t):
             if t._a.mode is not self:
                 raise FakeTensorError("the tensor is a fake already, of another FakeTensorMode.")
+            if dynamic_dims:
+                raise InvalidValue(
+                    "from_tensor: the tensor is a fake already, whose sizes stay. Make the tensor outside "
+                    "the mode, or its fake with mode.empty(sizes, dtype)."
+                )
             return t
         known = self._tensors.get(id(t)) if memoize else None
         if known is not None:
