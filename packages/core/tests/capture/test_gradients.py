@@ -207,12 +207,18 @@ def inner() -> Any:
     return x * 1, x, leaf(4, 3, seed=1)
 
 
+def _view_without(z: Any) -> Any:
+    with mortice.no_grad():
+        return z[1]
+
+
 ON_ARGUMENTS: dict[str, Callable[..., Any]] = {
     "scaled": lambda z, x, y: z.mul_(2),
     "row": lambda z, x, y: _row(z, y),
     "view_kept": lambda z, x, y: (z[1], z.mul_(y.t()), z * 2),
     "no_grad": lambda z, x, y: _no_grad_write(z, y),
     "detached": lambda z, x, y: _detached_write(z, y),
+    "then_a_view_without": lambda z, x, y: (z.relu_(), _view_without(z)),
 }
 
 
@@ -433,3 +439,17 @@ def test_an_optimizer_with_its_state(train: Any) -> None:
             assert abs(a - b) < 1e-5
     for a, b in zip(results[0][1], results[1][1]):
         assert mortice.allclose(mortice.tensor(a), mortice.tensor(b), rtol=1e-4, atol=1e-6)
+
+
+def test_views_have_the_histories_that_eager_gives(compile: Any) -> None:
+    def f(x: Any) -> Any:
+        y = x * 2
+        return y.t(), y.view(2, 6)[1], y.unbind(0)[1], x[0], y.detach()
+
+    def names(result: Any) -> list[Any]:
+        return [None if t.grad_fn is None else t.grad_fn.name() for t in result]
+
+    compiled = compile(f)
+    assert names(compiled(leaf(3, 4))) == names(f(leaf(3, 4)))
+    with pytest.raises(errors.AutogradError, match="returns multiple views"):
+        compiled(leaf(3, 4))[2].add_(1)

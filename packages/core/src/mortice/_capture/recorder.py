@@ -279,6 +279,7 @@ class Recorder:
                 places = [(g.device, *g.position()) for g in generators] if traced else []
                 self._begin()
                 known = None if self.prefix is None else self.prefix.outputs(plan, tensors)
+                epochs = [s.epoch for s, _, _ in written]
                 for s, _, before in written:
                     s.version = before  # so that what is saved for backward has eager's version
                 try:
@@ -287,8 +288,8 @@ class Recorder:
                             known = plan.run(tensors, numbers, generators)
                     outs = known
                 finally:
-                    for s, version, _ in written:
-                        s.version = version
+                    for (s, version, _), epoch in zip(written, epochs):
+                        s.version, s.epoch = version, epoch
                 plan.fill(living, outs, tensors)
             except BaseException as error:
                 self._fail(error)

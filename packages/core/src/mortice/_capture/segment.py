@@ -8,12 +8,16 @@ from typing import Any
 
 import numpy as np
 
+from mortice._autograd.grad_mode import enable_grad
 from mortice._autograd.node import Info, Node, attach_single
+from mortice._autograd.views import regenerate
+from mortice._base.errors import BackendFailed
 from mortice._capture.hazards import cell_of
 from mortice._capture.tree import Leaf, Output, Slot, Step, all_outputs
 from mortice._dispatch import keys as K
-from mortice._dispatch.state import call_outside
-from mortice._tensor.make import base_of, host_array
+from mortice._dispatch.state import call_outside, unrecorded
+from mortice._tensor.array import DeviceArray
+from mortice._tensor.make import ViewInfo, base_of, empty, host_array
 from mortice._tensor.storage import Storage
 
 _ndarray = np.ndarray
@@ -119,40 +123,52 @@ class Plan:
 
     def fill(self, living: Sequence[Any], outs: Sequence[Any], tensors: Sequence[Any]) -> None:
         """Give the tensors that are alive their memory and their history."""
+        histories = Histories()
         for number, whole, seen in self.fills:
             out = outs[number]
             if not self.tracked:
                 out._s = None  # nobody saved it: how it was computed does not count as writes
+            cell = self.cells[number]
+            a = _laid_out(out._a, cell)
+            if a is not out._a:
+                out._s = None  # its memory is another one
             for o in whole:
-                _become(living[o.number], o, out)
+                _become(living[o.number], out, a)
             if seen:
-                self._fill_views(living, whole, seen, out)
+                _fill_views(living, whole, seen, out, a, histories)
         for o in self.outside:
             t = living[o.number]
-            _see(t, o, t._s)
-
-    def _fill_views(self, living: Any, whole: Any, seen: list[Output], out: Any) -> None:
-        storage = living[seen[0].number]._s
-        if out._s is not None:
-            out._s.epoch, out._s.pending = storage.epoch, None
-            for o in (*whole, *seen):
-                living[o.number]._s = out._s
-            storage = out._s
-        else:
-            storage.root = out._a if type(out._a) is _ndarray else out._a.buffer
-            storage._bytes = None
-        for o in seen:
-            _see(living[o.number], o, storage)
+            _see(t, o, t._s, tensors, histories)
 
 
-def _become(t: Any, o: Output, out: Any) -> None:
-    a: Any = out._a
-    h = o.handle
-    if type(a) is _ndarray:
-        if a.shape != h.shape:
-            raise _wrong(o, a.shape)
-        if a.strides != o.steps:
-            a = _laid_out(a, h)
+def _fill_views(
+    living: Sequence[Any],
+    whole: Sequence[Output],
+    seen: Sequence[Output],
+    out: Any,
+    a: Any,
+    histories: Histories,
+) -> None:
+    storage = living[seen[0].number]._s
+    if out._s is not None:
+        out._s.epoch, out._s.pending = storage.epoch, None
+        for o in (*whole, *seen):
+            living[o.number]._s = out._s
+        storage = out._s
+    else:
+        _own(storage, a)
+    for o in seen:
+        _see(living[o.number], o, storage, (), histories)
+
+
+def _own(storage: Storage, a: Any) -> None:
+    """Let a storage that waited for its memory have it."""
+    storage.root = a if type(a) is _ndarray else a.buffer
+    storage._bytes = None
+
+
+def _become(t: Any, out: Any, a: Any) -> None:
+    """Let a tensor be a result of the graph, in the memory ``a``."""
     t._a = a
     t._k &= ~K.RECORD
     t._g = None
@@ -167,8 +183,7 @@ def _become(t: Any, o: Output, out: Any) -> None:
         out._s.epoch, out._s.pending = s.epoch, None
         t._s = out._s
     else:
-        s.root = a if type(a) is _ndarray else out._a.buffer
-        s._bytes = None
+        _own(s, a)
 
 
 def _constant() -> Node:
@@ -181,46 +196,75 @@ def _constant() -> Node:
 _CONSTANT = Info("RecordedBackward0", lambda node, grads: (), None)
 
 
-def _laid_out(a: Any, h: Any) -> Any:
-    """An array with the strides that the recording promised."""
-    item = a.itemsize
-    wanted = tuple(x * item for x in h.strides)
-    if all(s == w for s, w, n in zip(a.strides, wanted, a.shape) if n > 1):
+def _laid_out(a: Any, cell: Any) -> Any:
+    """A result's memory with the strides that the recording promised."""
+    if type(a) is not _ndarray:
         return a
-    from mortice._tensor.make import empty
-
+    h = cell.handle
+    if a.shape != h.shape:
+        raise BackendFailed(
+            f"the compiled graph returned a result of shape {list(a.shape)} for "
+            f"{cell.step.call.op.qualified}, and {list(h.shape)} was expected."
+        )
+    if a.strides == cell.steps or all(
+        s == w for s, w, n in zip(a.strides, cell.steps, a.shape) if n > 1
+    ):
+        return a
     made = empty(h.shape, h.dtype, h.device, h.strides)._a
     np.copyto(made, a)
     return made
 
 
-def _wrong(o: Output, shape: Any) -> Exception:
-    from mortice._base.errors import BackendFailed
-
-    return BackendFailed(
-        f"the compiled graph returned a result of shape {list(shape)} for "
-        f"{o.step.call.op.qualified}, and {list(o.handle.shape)} was expected."
-    )
-
-
-def _see(t: Any, o: Output, storage: Storage) -> None:
+def _see(t: Any, o: Output, storage: Storage, leaves: Sequence[Any], histories: Histories) -> None:
     """Let a view look at its memory, and have the history that its base has."""
     h = o.handle
     if storage.root.__class__ is _ndarray:
         t._a = host_array(storage, h.dtype, h.shape, h.strides, h.offset)
     else:
-        from mortice._tensor.array import DeviceArray
-
         t._a = DeviceArray(storage.root, h.shape, h.dtype, h.device, h.strides, h.offset)
     tracked = t._k & K.AUTOGRAD
     t._k &= ~(K.RECORD | K.AUTOGRAD)
     t._g = None
-    if tracked:
-        base = base_of(t)
-        if base is not None and base._k & K.AUTOGRAD:
-            from mortice._autograd.views import regenerate
+    base = base_of(t) if tracked else None
+    if base is not None and base._k & K.AUTOGRAD:
+        histories.give(t, o, base, storage.epoch, leaves)
 
-            regenerate(t, base, storage.epoch)
+
+class Histories:
+    """The histories of views that are alive after a segment: their operators, run on their bases."""
+
+    def __init__(self) -> None:
+        #: (step, what it saw) -> what it gave.
+        self._made: dict[tuple[Step, int], Any] = {}
+
+    def give(self, t: Any, o: Output, base: Any, epoch: int, leaves: Sequence[Any]) -> None:
+        """Let ``t`` have the history of ``o``, seen from the tensor that its chain of views began at."""
+        chain: list[Output] = []
+        at: Any = o
+        while isinstance(at, Output) and at.base is not None:
+            chain.append(at)
+            at = at.base
+        found = leaves[at.number] if isinstance(at, Leaf) else base
+        with unrecorded(flush=False), enable_grad():
+            for link in reversed(chain):
+                found = self._through(link, found)
+        if found._k & K.AUTOGRAD:
+            t._g = found._g
+            t._k |= K.AUTOGRAD
+            if epoch:
+                t._b = ViewInfo(base, epoch)
+        else:
+            regenerate(t, base, epoch)
+
+    def _through(self, link: Output, source: Any) -> Any:
+        key = link.step, id(source)
+        found = self._made.get(key)
+        if found is None:
+            op = link.step.call.op
+            args = (source, *link.step.wants[1:])
+            found = op.lookup(op.keys_of(args) & ~K.RECORD)(*args)
+            self._made[key] = found
+        return found if link.part is None else found[link.part]
 
 
 def written_leaves(steps: Sequence[Step]) -> list[tuple[int, int]]:
