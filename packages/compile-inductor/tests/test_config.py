@@ -193,7 +193,7 @@ def test_a_devices_options_are_in_the_cache_key(lathe: ConfigModule) -> None:
 def _additions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(user, "USER", {})
     monkeypatch.setattr(user, "FALLBACKS", set())
-    from mortice_inductor.passes import compile as passes
+    from mortice_inductor import compile as passes
 
     monkeypatch.setattr(passes, "USER", user.USER)
     monkeypatch.setattr(passes, "FALLBACKS", user.FALLBACKS)

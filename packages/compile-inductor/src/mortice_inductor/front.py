@@ -13,7 +13,8 @@ from mortice.backend import active_logger
 from mortice.errors import CompileError
 from mortice.fx import symbols
 
-from . import cache, devices, options
+from . import cache, devices, options, routing
+from .inputs import aliases, numbers_of
 from .options import ConfigModule
 from .specs import DataDependent, NumberSpec, OtherSpec, Spec, TensorSpec, specs_of
 
@@ -45,7 +46,7 @@ def compile_fx(
     """
     given = dict(config_patches or {})
     inner = inner_compile or compile_fx_inner
-    with options.patched(given):
+    with routing.patched(given):
         if decompositions:
             gm = _decomposed(gm, example_inputs, decompositions)
         return inner(gm, list(example_inputs))
@@ -247,48 +248,13 @@ def _cached(key: bytes | None, specs: tuple[Spec, ...]) -> Any:
 def _compiled(
     gm: Any, specs: tuple[Spec, ...], same: tuple[Any, ...], numbers: Any, key: bytes | None
 ) -> Any:
-    from .passes.compile import compile_graph
+    from .compile import compile_graph
     from .runtime.code import program_of
 
     made = compile_graph(gm, specs, same, numbers)
     if key is not None:
         cache.write(key, made.plan, made.code)
     return program_of(made.plan, made.library, made.constants)
-
-
-def numbers_of(gm: Any, inputs: tuple[Any, ...]) -> Callable[[Any], Any]:
-    """Replaces symbolic numbers in arguments by their values for these inputs."""
-    placeholders = [n for n in gm.graph.nodes if n.op == "placeholder"]
-    if len(placeholders) != len(inputs):
-        raise CompileError(
-            f"the graph takes {len(placeholders)} inputs, and {len(inputs)} were given."
-        )
-    given = dict(zip(placeholders, inputs))
-    values: dict[str, Any] = {}
-    for node, pairs in symbols.bindings(gm.graph).items():
-        if node in given:
-            values |= symbols.read(pairs, node, given[node])
-
-    def number(x: Any) -> Any:
-        if not symbols.is_symbolic(x):
-            return x
-        if not set(x.symbols) <= set(values):
-            raise DataDependent(f"{x} is known only when the graph runs")
-        return x.evaluate(values)
-
-    return number
-
-
-def aliases(inputs: Sequence[Any]) -> tuple[Any, ...]:
-    """For each input the number of the first that shares its storage, itself if there is none."""
-    seen: dict[int, int] = {}
-    out: list[int] = []
-    for k, x in enumerate(inputs):
-        if isinstance(x, mortice.Tensor):
-            out.append(seen.setdefault(id(x.untyped_storage()), k))
-        else:
-            out.append(k)
-    return tuple(out)
 
 
 def _device_of(inputs: Sequence[Any], gm: Any) -> str:

@@ -13,7 +13,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from mortice.errors import CompileError
@@ -25,6 +25,7 @@ from .codegen.kernel import emit as emit_kernel
 from .codegen.matmul import product_of
 from .ir import index as ix
 from .ir.cells import Buffer
+from .ir.roots import Roots, replaced
 from .ir.values import Value, walk
 from .lowering.graph import Lowered, lower
 from .passes import memory
@@ -33,30 +34,10 @@ from .passes.schedule import Cycle, schedule
 from .passes.simplify import simplify
 from .passes.split import split_reductions
 from .plan import CallStep, Plan
+from .settings import Settings
 from .specs import Spec, TensorSpec, number_words
 
 Log = Callable[[str], None]
-
-
-class Settings(NamedTuple):
-    """What the passes need to know besides the graph."""
-
-    lowerings: Mapping[str, Callable[..., Any]]
-    fallbacks: frozenset[str]
-    log: Log
-    numbers: Callable[[Any], Any]
-    aliases: Callable[[int], frozenset[int]]
-    integer_bits: int
-    #: Whether BLAS's number of threads can be read and set.
-    blas_threads: bool
-    #: Sees (and may change) the list of steps: before fusion the sinks, after it the work.
-    pre_fusion: Callable[[list[Value]], list[Value]] | None = None
-    post_fusion: Callable[[list[Work]], list[Work]] | None = None
-    fusion: bool = True
-    recompute_cost: int = 10
-    reach: int = 24
-    keep_casts: bool = False
-    validate: bool = False
 
 
 class Built(NamedTuple):
@@ -84,23 +65,6 @@ def build(gm: Any, specs: tuple[Spec, ...], settings: Settings) -> Built:
     roots = split_reductions(lowered.trace, roots)
     fused = fuse(lowered, roots, settings)
     return emit(lowered, fused, settings)
-
-
-class Roots(NamedTuple):
-    """What must be computed: outputs and writes, simplified."""
-
-    outputs: tuple[Any, ...]
-    writes: tuple[tuple[int, Value], ...]
-    checks: tuple[Any, ...]
-    #: (node, its value), where nodes are still told apart.
-    named: tuple[tuple[str, Value], ...] = ()
-
-    def values(self) -> list[Value]:
-        """All of them, once each."""
-        found = [v for v in self.outputs if isinstance(v, Value)]
-        found += [v for _, v in self.writes]
-        found += [c.value for c in self.checks]
-        return list(dict.fromkeys(found))
 
 
 class Fused(NamedTuple):
@@ -270,31 +234,6 @@ def _relaid(lowered: Lowered, roots: Roots, v: Value) -> Roots:
     laid = [t.reshape(t.make("keep", (a,), a.shape, a.dtype), (rows, cols)) for a in flat]
     new = t.reshape(t.reduce(how, (1,), *laid), v.shape)
     return replaced(t, roots, {v.uid: new})
-
-
-def replaced(
-    t: Any, roots: Roots, new: dict[int, Value],
-    rule: Callable[[Value], Value | None] | None = None,
-) -> Roots:  # fmt: skip
-    """The roots with some values exchanged, everywhere: those of ``new``, and what ``rule`` makes
-    of a value whose operands are exchanged already.
-    """
-    done: dict[int, Value] = dict(new)
-    for v in walk(roots.values()):
-        if v.uid in done:
-            continue
-        args = tuple(done[a.uid] for a in v.args)
-        made = v
-        t.where = v.where
-        if any(a is not b for a, b in zip(args, v.args)):
-            made = t.make(v.op, args, v.shape, v.dtype, v.attr)
-        done[v.uid] = (rule(made) if rule else None) or made
-    return Roots(
-        tuple(done[v.uid] if isinstance(v, Value) else v for v in roots.outputs),
-        tuple((k, done[v.uid]) for k, v in roots.writes),
-        tuple(c._replace(value=done[c.value.uid]) for c in roots.checks),
-        tuple((name, done.get(v.uid, v)) for name, v in roots.named),
-    )
 
 
 # -- emission ------------------------------------------------------------------------------------

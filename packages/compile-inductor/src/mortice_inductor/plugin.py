@@ -41,7 +41,7 @@ def native_entry(plan: NativePlan) -> NativeEntry | None:
 def check_options(given: Mapping[str, Any]) -> None:
     """Raises OptionError for options that neither inductor nor a device has."""
     if given:
-        from .options import routed
+        from .routing import routed
 
         routed(given)
 

@@ -20,7 +20,7 @@ from ..ir.index import Expr
 from ..ir.values import SCALARS, Shape, Value, walk
 
 if TYPE_CHECKING:
-    from ..pipeline import Settings
+    from ..settings import Settings
 
 #: Relative costs of scalar operations; those not named count 1. A load counts 1 as well, so that
 #: something dearer than CHEAP is stored rather than computed twice.

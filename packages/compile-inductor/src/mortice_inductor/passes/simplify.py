@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ..ir.roots import Roots
 from ..ir.values import SCALARS, Trace, Value, walk
 
 if TYPE_CHECKING:
     from ..lowering.graph import Lowered
-    from ..pipeline import Roots
 
 Rule = Callable[[Trace, Value], Value | None]
 
 
 def simplify(lowered: Lowered, keep_casts: bool) -> Roots:
     """What the graph must compute, simplified."""
-    from ..pipeline import Roots
-
     t = lowered.trace
     roots = Roots(lowered.outputs, lowered.writes, lowered.checks, lowered.named)
     done: dict[int, Value] = {}

@@ -10,12 +10,9 @@ the number of threads.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
+from ..ir.roots import Roots, replaced
 from ..ir.values import Trace, Value
-
-if TYPE_CHECKING:
-    from ..pipeline import Roots
 
 #: Reductions down columns are cut from this many steps and elements on, into blocks of at most so
 #: many steps: 4 arrays then stay within the 64 pages of a first-level TLB.
@@ -26,8 +23,6 @@ ROWS, LENGTH, PART = 16, 65536, (256, 16384)
 
 def split_reductions(t: Trace, roots: Roots) -> Roots:
     """The roots with large reductions in two stages."""
-    from ..pipeline import replaced
-
     return replaced(t, roots, {}, lambda v: _split(t, v) if v.op == "reduce" else None)
 
 

@@ -32,8 +32,8 @@ def device_program(gm: Any, inputs: tuple[Any, ...], specs: tuple[Spec, ...], de
     if found.custom_pass is not None:
         found.custom_pass(gm)
         gm.recompile()
-    from ..front import aliases, numbers_of
-    from ..passes.compile import custom_passes, settings
+    from ..compile import custom_passes, settings
+    from ..inputs import aliases, numbers_of
     from ..pipeline import build
 
     custom_passes(gm)

@@ -10,8 +10,9 @@ from mortice.backend import array
 from mortice.errors import CompileError
 from mortice.fx import Interpreter
 
+from ..compile import compile_graph
+from ..inputs import aliases
 from ..options import own_config
-from ..passes.compile import compile_graph
 from ..specs import Spec
 from .code import program_of
 from .program import Program
@@ -25,8 +26,6 @@ def validated(
     gm: Any, inputs: tuple[Any, ...], specs: tuple[Spec, ...], numbers: Callable[[Any], Any]
 ) -> Any:
     """A program that compares itself with eager at every call."""
-    from ..front import aliases
-
     made = compile_graph(gm, specs, aliases(inputs), numbers, validate=True)
     return Validated(gm, program_of(made.plan, made.library, made.constants), made.checkpoints)
 

@@ -10,14 +10,15 @@ from mortice_llvm import blas
 from mortice_llvm.runtime import cache as objects
 from mortice_llvm.runtime.library import Library
 
-from ..codegen import driver as dr
-from ..lowering import LOWERINGS
-from ..lowering.user import FALLBACKS, USER
-from ..options import own_config
-from ..pipeline import Settings, build
-from ..plan import Plan
-from ..runtime.code import load_code
-from ..specs import Spec
+from .codegen import driver as dr
+from .lowering import LOWERINGS
+from .lowering.user import FALLBACKS, USER
+from .options import own_config
+from .pipeline import build
+from .plan import Plan
+from .runtime.code import load_code
+from .settings import Settings
+from .specs import Spec
 
 
 class Made(NamedTuple):
