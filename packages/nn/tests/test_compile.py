@@ -10,6 +10,7 @@ import pytest
 
 import mortice
 from mortice import nn, optim
+from mortice._capture.observer import decode as observer
 
 
 class Net(nn.Module):
@@ -193,7 +194,7 @@ def test_calls_are_replayed(whole) -> None:
     with mortice.no_grad():
         for _ in range(4):
             assert equal((net if whole else compiled)(X), wanted)
-    assert compiled.verdict.replayed == 3
+    assert compiled.verdict.replayed == (3 if observer.support() is None else 0)
 
 
 def test_in_place_checks_its_arguments() -> None:

@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 
+from mortice._capture.observer import decode as observer
+
+REPLAYS = observer.support() is None
 SCRIPT = """
     import sys
     import mortice
@@ -74,9 +77,14 @@ def test_the_page(site: Any, script: str) -> None:
     assert checker.count["svg"] >= 4
     assert "http" not in page.replace('xmlns="http://www.w3.org/2000/svg"', "")
     for text in (
-        "What became of prog.py", "always run", "replay", "backward, as compiled", "partition",
-        "calls append() of a list made outside", "globals of __main__[&#x27;scale&#x27;] == 3.0",
+        "What became of prog.py", "always run", "backward, as compiled", "partition",
     ):  # fmt: skip
+        assert text in page, text
+    reasons = (
+        "calls append() of a list made outside",
+        "globals of __main__[&#x27;scale&#x27;] == 3.0",
+    )
+    for text in reasons if REPLAYS else ("observing calls is not supported",):
         assert text in page, text
     assert re.search(r"prog\.py:9, in train", page)
 
@@ -84,7 +92,8 @@ def test_the_page(site: Any, script: str) -> None:
 def test_the_text(site: Any, script: str) -> None:
     said = site.cli("explain", "--text", script)
     assert "train, backend aot_eager: " in said
-    assert "verdict: replay; calls observed 1, replayed 2" in said
+    verdict = "replay; calls observed 1, replayed 2" if REPLAYS else "always run; calls observed 0"
+    assert f"verdict: {verdict}" in said
     assert not (site.cwd / "explain.html").exists()
 
 

@@ -84,6 +84,16 @@ def test_numbers_are_one_graph() -> None:
     assert graphs(lambda x, n: x * n + n, [(X, n / 3) for n in range(20)]) == 1
 
 
+@pytest.mark.parametrize(("dynamic", "count"), [(None, 2), (True, 1)])
+@pytest.mark.parametrize("grad", [False, True])
+def test_sizes_are_one_graph_from_the_second_on(dynamic: Any, count: int, grad: bool) -> None:
+    def f(x: Any) -> Any:
+        return (x * 2).sum(0) + x.shape[0]
+
+    inputs = [(mortice.ones(n, 3, requires_grad=grad),) for n in range(2, 22)]
+    assert graphs(f, inputs, dynamic=dynamic) == count
+
+
 def test_strings_are_one_graph_for_each_thing_they_choose() -> None:
     def f(x: Any, name: str) -> Any:
         return x.sin() if name < "s1" else x.cos() if name < "s15" else x * 2
