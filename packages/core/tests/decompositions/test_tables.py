@@ -114,3 +114,20 @@ def test_writes_through_views_are_taken_apart_too():
             assert node.target.__module__ == "_operator" or node.target not in table
         x = mortice.randn(4, 4)
         assert mortice.equal(gm(x), f(x))
+
+
+def test_running_statistics_become_values():
+    def f(x, w, mean, var):
+        return mortice.batch_norm(x, w, None, mean, var, True, 0.1, 1e-5, False)
+
+    def example():
+        return mortice.randn(4, 3, 5), mortice.rand(3), mortice.rand(3), mortice.rand(3)
+
+    gm = fx.make_fx(f, decompositions.select_decomp_table(), "fake")(*example())
+    written = [n for n in gm.graph.find_nodes(op="call_function") if n.target is aten.copy_.default]
+    assert [n.args[0].name for n in written] == ["mean", "var"]
+    assert not any("batch_norm" in n.name for n in gm.graph.nodes)
+    ours = example()
+    theirs = [t.clone() for t in ours]
+    for a, b in zip((gm(*ours), *ours), (f(*theirs), *theirs)):
+        assert mortice.allclose(a, b, atol=1e-6)

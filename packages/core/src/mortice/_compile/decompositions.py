@@ -39,7 +39,7 @@ _REGISTRIES: dict[str, dict[Any, Decomposition]] = {kind: {} for kind in TYPES}
 #: Core ATen operators that a compiler of loops is better served without.
 _BEYOND_CORE = (
     "gelu", "_softmax", "_log_softmax", "native_layer_norm", "native_group_norm",
-    "native_group_norm_backward", "native_layer_norm_backward", "_native_batch_norm_legit.no_stats",
+    "native_group_norm_backward", "native_layer_norm_backward", "_native_batch_norm_legit", "_native_batch_norm_legit.no_stats",
     "_native_batch_norm_legit_no_training",
 )  # fmt: skip
 
@@ -55,6 +55,8 @@ _FOR_GRAPHS: dict[str, str | None] = {
     "eye.m": "factory.eye",
     "linspace": "factory.linspace",
     "logspace": "factory.logspace",
+    # It writes, which becomes values in a graph.
+    "_native_batch_norm_legit": "reduction.batch_norm",
 }
 
 
@@ -72,7 +74,7 @@ def _registry(kind: str) -> dict[Any, Decomposition]:
 
 def declared(op: Operator) -> Decomposition | None:
     """The decomposition of an operator that its stanza names, called as the operator is; or None."""
-    if op.row.kind in ("out", "inplace") or op.schema.mutated:
+    if op.row.kind in ("out", "inplace") or (op.schema.mutated and op.name not in _FOR_GRAPHS):
         return None
     function: Any = op.body()
     if "nondeterministic_seeded" not in op.row.tags:

@@ -7,7 +7,7 @@ the root when they are next read. So a graph that is recorded needs no in-place 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -15,7 +15,7 @@ from mortice._base.errors import TraceError
 from mortice._ops.formulas import call
 from mortice._tensor.make import storage_of
 from mortice._types import dtypes
-from mortice._types.shapes import dense_strides_like, is_dense, numel, storage_extent
+from mortice._types.shapes import dense_strides_like, numel, storage_extent
 from mortice.fx.node import Node
 
 #: Records a call: (function, args that hold nodes, the tensor that the result stands for, which of
@@ -36,12 +36,11 @@ class Memory:
     def check_row_major(self) -> None:
         """TraceError where, after a write, the root's value would not lie as its tensor does."""
         whole = self.root.tensor
-        dense = is_dense(tuple(whole._a.shape), whole.stride())
-        if self.epoch and not (dense and whole.storage_offset() == 0):
+        if self.epoch and not (whole.is_contiguous() and whole.storage_offset() == 0):
             raise TraceError(
                 "a tensor that sees memory by strides (as_strided, or a change of sizes in place) is used after "
-                "a write, and the memory is that of a tensor which does not fill it without gaps. Make such a "
-                "view of a clone()."
+                "a write, and the memory is that of a tensor which is not contiguous, or is part of a larger "
+                "one. Make such a view of a clone()."
             )
 
 
@@ -88,20 +87,36 @@ class Value:
 
     def write(self, node: Node, record: Record) -> None:
         """Make ``node`` the value, and the values of the tensors that this one is a view of."""
-        chain: list[Value] = [self]
-        value = self
-        value.node = node
-        while value.view is not None:
-            parent = value.view.parent
-            if value.view.is_by_memory:
+        path = self._path()
+        current: list[Value] = [] if _may_overlap(self.tensor) else [self]
+        self.node = node
+        at = 0
+        while at + 1 < len(path):
+            # In a view that shows elements twice, a write shows at all their places: it is made again.
+            end = at + 1
+            while end + 1 < len(path) and _may_overlap(path[end].tensor):
+                end += 1
+            if any(v.view is not None and v.view.is_by_memory for v in path[at:end]):
                 self.memory.check_row_major()
-            node = _inverse(value, parent.read(record), node, record)
-            value = parent
-            chain.append(value)
-            value.node = node
+            parent = path[end]
+            old = parent.read(record)
+            parent.node = node = (
+                _inverse(path[at], old, node, record)
+                if end == at + 1
+                else _put_back(path[at:end], old, node, record)
+            )
+            current.append(parent)
+            at = end
         self.memory.epoch += 1
-        for one in chain:
+        for one in current:
             one.epoch = self.memory.epoch
+
+    def _path(self) -> list[Value]:
+        """From this value to the root's."""
+        path: list[Value] = [self]
+        while (view := path[-1].view) is not None:
+            path.append(view.parent)
+        return path
 
 
 class Values:
@@ -242,20 +257,40 @@ def _by_strides(value: Value, parent: Value, old: Node, new: Node, record: Recor
 
 
 def _by_places(value: Value, parent: Value, old: Node, new: Node, record: Record) -> Node:
-    """Any view: where each of its elements is in the parent, the view of the places says."""
-    view = value.view
-    assert view is not None
+    return _put_back([value], old, new, record)
+
+
+def _put_back(path: Sequence[Value], old: Node, new: Node, record: Record) -> Node:
+    """Any views: where each element of the first is in the last one's parent, the views of places say."""
+    views = [value.view for value in reversed(path)]
+    last = views[0]
+    assert last is not None
 
     def put(old: Any, new: Any) -> Any:
         shape = tuple(old._a.shape)
         count = numel(shape)
         places = call("arange.start_step", 0, count, 1, dtypes.int64, None, old.device, None)
-        seen = view.func(places.view(shape), *view.args)
-        index = (seen if view.index is None else seen[view.index]).reshape((-1,))
-        flat = call("index_put", old.reshape((-1,)), (index,), new.reshape((-1,)), False)
-        return flat.view(shape)
+        seen = places.view(shape)
+        for view in views:
+            assert view is not None
+            seen = view.func(seen, *view.args)
+            seen = seen if view.index is None else seen[view.index]
+        flat = old.reshape((-1,))
+        put = call("index_put", flat, (seen.reshape((-1,)),), new.reshape((-1,)), False)
+        return put.view(shape)
 
-    return record(put, (old, new), parent.tensor)
+    return record(put, (old, new), last.parent.tensor)
+
+
+def _may_overlap(t: Any) -> bool:
+    """Whether two indices may name one element; False only if they surely do not."""
+    reach: Any = 0
+    pairs = [(s, n) for n, s in zip(t._a.shape, t.stride()) if (n == 1) is not True]
+    for stride, size in sorted(pairs, key=lambda pair: _guess(pair[0])):
+        if (stride > reach) is not True:
+            return True
+        reach = reach + (size - 1) * stride
+    return False
 
 
 _INVERSES: dict[str, Any] = {

@@ -254,6 +254,30 @@ def batch_norm_no_stats(
     return out, mu.reshape((-1,)).to(stats), rstd.reshape((-1,)).to(stats)
 
 
+def batch_norm(
+    input: Any,
+    weight: Any,
+    bias: Any,
+    mu: Any,
+    var: Any,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> Any:
+    """With running statistics, which it writes to."""
+    if not training:
+        return batch_norm_no_training(input, weight, bias, mu, var, momentum, eps)
+    results = batch_norm_no_stats(input, weight, bias, True, momentum, eps)
+    dims = (0, *range(2, len(shape_of(input))))
+    (x,) = _wide(input)
+    for running, now in (
+        (mu, mean(x, dims, False)),
+        (var, call("var.correction", x, dims, 1, False)),
+    ):
+        call("copy_", running, running * (1 - momentum) + now * momentum, False)
+    return results
+
+
 def batch_norm_no_training(
     input: Any, weight: Any, bias: Any, mu: Any, var: Any, momentum: float, eps: float
 ) -> Any:
