@@ -75,6 +75,7 @@ from .reduce_op import ReduceOp
 from .registry import Backend
 from .rendezvous import register_rendezvous_handler
 from .store import FileStore, HashStore, PrefixStore, Store, TCPStore
+from .streamed import StreamCommunicator
 from .work import Future, Work
 
 
@@ -128,6 +129,7 @@ __all__ = [
     "Setup",
     "Store",
     "StoreTimeout",
+    "StreamCommunicator",
     "TCPStore",
     "Work",
     "all_gather",

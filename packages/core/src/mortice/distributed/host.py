@@ -25,6 +25,7 @@ from .interrupts import Abortable
 from .lanes import Lanes
 from .reduce_op import ReduceOp
 from .store.base import Deadline
+from .watcher import Watcher
 from .work import Work
 
 _CLOSE_PATIENCE = 5.0
@@ -43,6 +44,9 @@ class HostCommunicator(Composed, Communicator):
 
     #: Whether the methods return to Python often enough for Ctrl-C to be noticed.
     interruptible: ClassVar[bool] = False
+    #: Whether the library may wait forever: then a watcher ends the waits of callers, whatever
+    #: becomes of the call, and operations always run in threads.
+    may_hang: ClassVar[bool] = False
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
@@ -53,6 +57,7 @@ class HostCommunicator(Composed, Communicator):
         # Held by whoever does a collective; `_queued` counts those that are to be done by a lane.
         self._turn = threading.Lock()
         self._queued = 0
+        self._watcher = Watcher(setup, self._break) if self.may_hang else None
 
     def remaining(self) -> float:
         """Seconds that the present operation may still take; raises OperationTimeout after them."""
@@ -64,8 +69,13 @@ class HostCommunicator(Composed, Communicator):
 
     def submit(self, call: Call) -> Work:
         work = Work(str(call), call.outputs)
+        if self._broken is not None:
+            work.finish(self.setup.explain(call, self._broken))
+            return work
         for tensor in call.outputs:
             bump(tensor)
+        if self._watcher is not None:
+            self._watcher.add(call, work)
         # Messages wait for each other only where their order counts.
         lane = (call.name, call.root, call.tag) if call.name in ("send", "recv") else "collectives"
         if lane == "collectives":
@@ -79,6 +89,7 @@ class HostCommunicator(Composed, Communicator):
     def take_turn(self, call: Call) -> bool:
         return (
             call.name not in ("send", "recv")
+            and not self.may_hang
             and not self._queued
             and (self.interruptible or Abortable.possible())
             and self._turn.acquire(blocking=False)
@@ -127,7 +138,9 @@ class HostCommunicator(Composed, Communicator):
         self.abort()
 
     def close(self) -> None:
-        self._lanes.close(_CLOSE_PATIENCE)
+        if self._watcher is not None:
+            self._watcher.close()
+        self._lanes.close(_CLOSE_PATIENCE if self._broken is None else 0.1)
 
 
 # -- tensors and arrays -------------------------------------------------------------------------

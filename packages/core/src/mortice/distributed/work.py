@@ -76,8 +76,10 @@ class Work:
     # -- for whoever runs it ---------------------------------------------------------------------
 
     def finish(self, error: BaseException | None = None) -> None:
-        """Say that it has ended, and how."""
+        """Say that it has ended, and how; what is said first holds."""
         with self._lock:
+            if self._done.is_set():
+                return
             self._error = error
             self._done.set()
             callbacks, self._callbacks = self._callbacks, []

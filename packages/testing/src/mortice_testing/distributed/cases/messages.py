@@ -9,6 +9,7 @@ from . import needs
 from .data import DTYPES, equal, made
 
 
+@needs("messages")
 def case_send_and_recv(rank: int, size: int) -> None:
     for name in DTYPES:
         if rank == 0:
@@ -20,6 +21,7 @@ def case_send_and_recv(rank: int, size: int) -> None:
             equal(t, made(rank, 5, name), name)
 
 
+@needs("messages")
 def case_both_ways_at_once(rank: int, size: int) -> None:
     """Everybody sends before receiving, much at a time: isend must not wait for the other side."""
     count = 200_000
@@ -39,6 +41,7 @@ def case_both_ways_at_once(rank: int, size: int) -> None:
         equal(t, made(peer, count, "float32"), f"from {peer}")
 
 
+@needs("messages")
 def case_order(rank: int, size: int) -> None:
     """Messages with one tag arrive in the order in which they were sent."""
     if size == 1:
@@ -57,6 +60,7 @@ def case_order(rank: int, size: int) -> None:
         assert [t.item() for t in inbox] == [float(k) for k in range(20)]
 
 
+@needs("messages")
 def case_tags(rank: int, size: int) -> None:
     """What is received is what has the tag, whatever was sent first."""
     if size == 1 or rank > 1:
@@ -77,6 +81,7 @@ def case_tags(rank: int, size: int) -> None:
         assert (one.item(), two.item()) == (1.0, 2.0)
 
 
+@needs("messages")
 def case_ring(rank: int, size: int) -> None:
     if size == 1:
         return
@@ -90,6 +95,7 @@ def case_ring(rank: int, size: int) -> None:
     assert out.tolist() == [float((rank - 1) % size)] * 1000
 
 
+@needs("messages")
 def case_beside_collectives(rank: int, size: int) -> None:
     """A message that waits does not hold collectives up."""
     if size == 1:
@@ -104,7 +110,7 @@ def case_beside_collectives(rank: int, size: int) -> None:
         assert t.item() == 1.0
 
 
-@needs("recv_any")
+@needs("messages", "recv_any")
 def case_from_anyone(rank: int, size: int) -> None:
     if rank == 0:
         seen = {}
@@ -117,6 +123,7 @@ def case_from_anyone(rank: int, size: int) -> None:
         dist.send(mortice.tensor([float(rank)]), 0)
 
 
+@needs("messages")
 def case_into_a_view(rank: int, size: int) -> None:
     if size == 1 or rank > 1:
         return

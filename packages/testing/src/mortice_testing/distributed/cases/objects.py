@@ -6,6 +6,8 @@ from typing import Any
 
 import mortice.distributed as dist
 
+from . import needs
+
 
 def _object(rank: int) -> Any:
     return {"rank": rank, "text": "x" * (1000 * rank), "nested": [rank, (None, 1.5)]}
@@ -38,6 +40,7 @@ def case_scatter(rank: int, size: int) -> None:
     assert out == [_object(rank)]
 
 
+@needs("messages")
 def case_send(rank: int, size: int) -> None:
     if rank == 0:
         for peer in range(1, size):
