@@ -62,6 +62,8 @@ VIEWS: dict[str, Callable[[Any], Any]] = {
     "unfold": lambda x: x.unfold(1, 2, 2),
     "movedim": lambda x: x.movedim(0, 1),
     "deep": lambda x: x.view(2, 6).t()[2:5][1].unsqueeze(0),
+    "row_of_expanded": lambda x: x[:1].expand(3, 4)[1],
+    "row_of_unfolded": lambda x: x.view(-1).unfold(0, 4, 2)[1],
 }
 
 

@@ -6,6 +6,7 @@ another leaf, or following history past a write that has none, needs what was re
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from mortice._capture.tree import Leaf, Output, Step
@@ -91,8 +92,8 @@ class Hazards:
             for _, other, _, _ in operands:
                 if other is not t and not _is_pending(other) and _memory(other) is memory:
                     return RUN_NOW
-            if call.grad and _through_detach(t):
-                return RUN_NOW  # the alias gets a history, what it aliases keeps its own
+            if _is_beyond_values(t, call.grad):
+                return RUN_NOW
             if cell is None:
                 continue
             if cell in self.shared or not known:
@@ -121,11 +122,29 @@ def _memory(t: Any) -> Any:
     return t if s is None else (s.owner or s)
 
 
-def _through_detach(t: Any) -> bool:
+def _is_beyond_values(t: Any, grad: bool) -> bool:
+    """Whether a write through a view is not one new value of what it is a view of.
+
+    Through a detached alias, a write with history gives one to the alias alone; where a view on the
+    way shows an element twice, a write changes both.
+    """
     a = t._a
     out: Any = a.output if type(a) is PendingArray else None
-    while isinstance(out, Output):
-        if out.step.call.op.name == "detach":
+    while isinstance(out, Output) and out.base is not None:
+        if grad and out.step.call.op.name == "detach":
+            return True
+        if _may_repeat(out.handle.shape, out.handle.strides):
             return True
         out = out.base
+    return False
+
+
+def _may_repeat(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether an element may be seen twice: a dim's step does not go past all inner ones."""
+    reach = 0
+    for step, n in sorted(zip(strides, shape)):
+        if n > 1:
+            if step <= reach:
+                return True
+            reach += (n - 1) * step
     return False
