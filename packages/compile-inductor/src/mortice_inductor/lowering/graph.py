@@ -160,8 +160,10 @@ class Lowering:
         if lowering is not None:
             try:
                 _check_dtypes(bound)
-                return lowering(self if getattr(lowering, "wants_graph", False) else self.trace,
-                                *bound)  # fmt: skip
+                wants_graph = getattr(lowering, "wants_graph", False)
+                made = lowering(self if wants_graph else self.trace, *bound)
+                _check_dtypes(made if isinstance(made, (list, tuple)) else (made,))
+                return made
             except (Fallback, NotAvailable) as reason:
                 self.log(f"{node.name}: {name} is left to the dispatcher: {reason}")
         else:

@@ -254,14 +254,21 @@ def _as_planned(t: Any, shape: Any, strides: Any, dtype: Any) -> Any:
             f"an operator gave a tensor of shape {tuple(a.shape)} where its shape rule says "
             f"{tuple(shape)}."
         )
-    wanted = tuple(s * a.itemsize for s in strides)
-    if a.strides == wanted or a.size <= 1:
+    if _lies(a, strides):
         return t
     made = _strided(_layout(shape, strides) or tuple(range(len(shape))), a.dtype, shape)
     made[...] = a
-    if made.strides != wanted and a.size > 1:
-        raise CompileError(f"an operator gave strides {a.strides}, expected {wanted}.")
+    if not _lies(made, strides):
+        raise CompileError(f"an operator gave strides {a.strides}, expected {tuple(strides)}.")
     return wrap(made, dtype)
+
+
+def _lies(a: np.ndarray[Any, Any], strides: Any) -> bool:
+    """True if elements lie as ``strides`` (in elements) say; dimensions of size 1 may say anything."""
+    item = a.itemsize
+    return a.size <= 1 or all(
+        n == 1 or s == w * item for n, s, w in zip(a.shape, a.strides, strides)
+    )
 
 
 def _layout(shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
