@@ -7,4 +7,4 @@ from mortice.testing.conformance import DeviceTests
 
 class TestOpenCL(DeviceTests):
     device = "opencl"
-    fallbacks = 20
+    fallbacks = 19

@@ -63,6 +63,37 @@ def test_a_summand_is_not_read_where_beta_is_0() -> None:
     assert_close(*both(lambda c, x: mortice.addmm(c, x, x, beta=0), nan, one))
 
 
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize(
+    ("spatial", "options"),
+    [
+        ((9,), {}),
+        ((9,), {"stride": 2, "padding": 1, "dilation": 2}),
+        ((6, 7), {"stride": (2, 1), "padding": (0, 2)}),
+        ((5, 4, 6), {"padding": 1}),
+    ],
+)
+def test_convolutions(transposed: bool, groups: int, spatial: Any, options: Any) -> None:
+    rank = len(spatial)
+    name = f"conv_transpose{rank}d" if transposed else f"conv{rank}d"
+    function = getattr(mortice.nn.functional, name)
+    kernel = (3, 2, 3)[:rank]
+    x = make_tensor(2, 4, *spatial, dtype=mortice.float32, device="cpu", low=-1, high=1)
+    shape = (4, 6 // groups, *kernel) if transposed else (6, 4 // groups, *kernel)
+    w = make_tensor(*shape, dtype=mortice.float32, device="cpu", low=-1, high=1)
+    b = make_tensor(6, dtype=mortice.float32, device="cpu")
+
+    def gradients(*tensors: Any) -> Any:
+        leaves = [t.detach().requires_grad_(True) for t in tensors]
+        out = function(*leaves, groups=groups, **options)
+        (out * out).sum().backward()
+        return mortice.cat([out.detach().reshape(-1), *(t.grad.reshape(-1) for t in leaves)])
+
+    found, expected = both(gradients, x, w, b)
+    assert_close(found, expected, rtol=1e-3, atol=1e-3)
+
+
 def test_special_values() -> None:
     x = mortice.tensor([float("nan"), float("inf"), -float("inf"), -0.0, 0.0, 1e-40, 3e38])
     for name in ("neg", "abs", "exp", "log", "sqrt", "relu", "sign", "isnan", "tanh", "sigmoid"):

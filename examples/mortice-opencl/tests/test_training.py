@@ -26,7 +26,7 @@ def demo() -> ModuleType:
 
 @pytest.mark.timeout(400)
 def test_it_trains_the_demos_classifier(demo: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The demo's network, data and goal; convolution and pooling fall back, the rest stays."""
+    """The demo's network, data and goal; pooling and normalisation fall back, the rest stays."""
     monkeypatch.setattr(mortice.config, "fallback", "silent")
     mortice.manual_seed(demo.SEED)
     training, test = demo.load_digits()

@@ -12,7 +12,7 @@ import pyopencl as cl
 
 import mortice
 from mortice.backend import DeviceRuntime, Features, Unavailable, hookimpl
-from mortice_opencl import matrix, pocl, pointwise, reduction, softmax
+from mortice_opencl import convolution, matrix, pocl, pointwise, reduction, softmax
 from mortice_opencl.source import TYPES
 
 _PROFILED = cl.command_queue_properties.PROFILING_ENABLE
@@ -159,7 +159,7 @@ class OpenCL(DeviceRuntime):
     # -- kernels -----------------------------------------------------------------------------------
 
     def kernel(self, op: str, dtypes: tuple[Any, ...]) -> Callable[..., None] | None:
-        for family in (pointwise, reduction, softmax, matrix):
+        for family in (pointwise, reduction, softmax, matrix, convolution):
             found = family.kernel(self, op, dtypes)
             if found is not None:
                 return found
