@@ -88,6 +88,10 @@ def test_what_stays_on_it_is_what_is_written(site: Path, root: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+has_proc = pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="looks into /proc")
+
+
+@has_proc
 def test_only_its_runtime_reads_its_memory(site: Path) -> None:
     """What it computes is nowhere in this process before it is copied out."""
     done = run(site, "-W", "error", "-c", """
@@ -117,6 +121,7 @@ print(here(1234568.0), y[0].item())
     assert done.stdout.split() == ["True", "False", "True", "1234568.0"]
 
 
+@has_proc
 def test_its_process_ends_with_ours(site: Path) -> None:
     done = run(site, "-c", """
 import mortice
