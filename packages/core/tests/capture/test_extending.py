@@ -217,3 +217,43 @@ def test_a_kernel_registered_afterwards_is_used(compile: Any) -> None:
     with pytest.warns(UserWarning, match="previously registered"):
         library.impl("f", lambda x: x + 2, "CPU", allow_override=True)
     assert compiled(mortice.ones(1)).tolist() == [3]
+
+
+def test_what_modes_and_subclasses_call_is_recorded(compile: Any) -> None:
+    class Through(MorticeDispatchMode):
+        def __mortice_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            return func(*args, **(kwargs or {}))
+
+    class Scaled(mortice.Tensor):
+        """Holds half of what it stands for."""
+
+        @staticmethod
+        def __new__(cls: Any, inner: Any) -> Any:
+            r = mortice.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype)
+            r.inner = inner
+            return r
+
+        @classmethod
+        def __mortice_dispatch__(
+            cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            plain = [a.inner * 2 if isinstance(a, Scaled) else a for a in args]
+            return Scaled(func(*plain, **(kwargs or {})) / 2)
+
+    def f(x: Any) -> Any:
+        y = x + 1
+        with Through():
+            z = (y * 3).t()
+        return (Scaled(z / 2) + z).inner
+
+    compiled = check(compile, f, lambda: (mortice.ones(2, 3),))
+    assert len(compiled.segments) == 1
+    assert compiled.segments[0].nodes == 7
+    compiled = compile(lambda x: (Scaled(x) * 2).inner.sum())
+    x = mortice.ones(3, requires_grad=True)
+    compiled(x).backward()
+    want = mortice.ones(3, requires_grad=True)
+    compiled.fn(want).backward()
+    assert mortice.equal(x.grad, want.grad)

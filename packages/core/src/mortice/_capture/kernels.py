@@ -116,6 +116,8 @@ def kernel(op: Operator, keys: int) -> Kernel:
     """What an operator does where the Record key is set."""
     beneath = keys & ~K.RECORD
     devices = sum(1 for _ in K.devices_in(keys))
+    if keys & (K.MODE | K.PYTHON) and not keys & (K.AUTOGRAD | K.FAKE | K.META):
+        return _through_python(op, beneath)
     if keys & _NOT_RECORDED or devices > 1 or op.row.kind == "out":
         return _immediate(op, beneath)
     if op.name in effects.VALUES:
@@ -161,6 +163,18 @@ def _composite(op: Operator, beneath: int) -> Kernel:
         return body(*args)
 
     return mark_composite(through_body)
+
+
+def _through_python(op: Operator, beneath: int) -> Kernel:
+    """Modes and subclasses see the operator as ever; what they call in turn is recorded.
+
+    Not where gradients are recorded: their history would be made of what has no value yet.
+    """
+
+    def through(*args: Any) -> Any:
+        return op.lookup(beneath)(*(settled(args) if THREAD.recorder is None else args))
+
+    return mark_composite(through)
 
 
 def settled(args: Any) -> Any:
