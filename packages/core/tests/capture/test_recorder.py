@@ -613,3 +613,17 @@ def test_interrupted_writes_leave_no_pending_tensor(compile: Any) -> None:
     assert (x * 2).tolist() == [2, 2]  # as when an operator is interrupted: nothing was written
     with pytest.raises(errors.InvalidState, match="KeyboardInterrupt"):
         kept[0].tolist()
+
+
+def test_what_never_repeats_is_not_kept(compile: Any, monkeypatch: Any) -> None:
+    from mortice._capture import compiled as module
+
+    monkeypatch.setattr(module, "UNCOMPILED", 3)
+    monkeypatch.setattr(module, "TREE_STEPS", 20)
+    compiled = compile(lambda x, n: mortice.nn.functional.pad(x, (n, 0)) * 2, recompile_limit=2)
+    with pytest.warns(UserWarning, match="recompile_limit"):
+        for n in range(1, 40):
+            compiled(mortice.ones(2), n)
+    same(compiled(mortice.ones(2), 50), compiled.fn(mortice.ones(2), 50))
+    assert len(compiled.segments) == 5
+    assert sum(tree.size for tree in compiled._trees) <= 20

@@ -26,6 +26,8 @@ from mortice._dispatch.state import THREAD, unrecorded, watch_memory
 
 #: A tree with more steps than this is given up: its segments stay, its predictions are made anew.
 TREE_STEPS = 20_000
+#: Graphs that are kept beyond the limit of those that are compiled for a place.
+UNCOMPILED = 64
 
 
 class Compiled:
@@ -149,11 +151,18 @@ class Compiled:
             variant = family.find(now.values, numbers)
             if variant is None:
                 variant = self._compile(steps, wanted, recorder, now, family)
-                family.variants.append(variant)
-                family.samples.append(now.values)
-                self.segments.append(variant.segment)
+                if self._is_worth_keeping(variant.segment):
+                    family.variants.append(variant)
+                    family.samples.append(now.values)
+                    self.segments.append(variant.segment)
             check = variant.number_check(now.values)
             return Plan(variant.segment, wanted, steps, mask, check)
+
+    def _is_worth_keeping(self, segment: Segment) -> bool:
+        """Whether another call may want it. Of graphs beyond the limit there may be one per call."""
+        if segment.compiled:
+            return True
+        return sum(not s.compiled for s in self.segments) < UNCOMPILED
 
     def _compile(
         self, steps: list[Step], wanted: Any, recorder: Recorder, now: Outline, family: Family
