@@ -45,7 +45,8 @@ def listed() -> dict[tuple[str, str], str]:
     done = subprocess.run(arguments, capture_output=True, text=True, check=True)
     report = json.loads(done.stdout)
     assert not report["problems"], report["problems"]
-    rows = [row for row in report["backends"] if row["distribution"]]
+    # What core itself brings has no entry point.
+    rows = [row for row in report["backends"] if row["source"] == "installed"]
     # What needs hardware or a library that is nobody's wheel says so.
     missing = [
         row for row in rows if row["state"] == "unavailable" and row["reason"] and row["fix"]

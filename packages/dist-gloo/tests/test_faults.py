@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from mortice_testing.distributed import faults
+from mortice_testing.distributed import faults, soak
 
 
 @pytest.mark.parametrize("fault", faults.FAULTS, ids=lambda fault: fault.name)
@@ -25,3 +25,8 @@ def test_fault(fault: faults.Fault) -> None:
             assert f"rank {fault.victim}" in one.text or one.rank == fault.victim
     if os.path.isdir("/dev/shm"):
         assert set(os.listdir("/dev/shm")) <= shared
+
+
+@pytest.mark.parametrize("seed", [1000, 1001])
+def test_a_round_of_the_soak(seed: int) -> None:
+    soak.play("gloo", seed)

@@ -360,3 +360,75 @@ def test_a_write_by_a_collective_counts() -> None:
     dist.all_reduce(y.detach())
     with pytest.raises(RuntimeError, match="in-place|inplace|modified"):
         z.backward()
+
+
+def test_two_methods_are_a_backend() -> None:
+    """A backend that only sends and receives has every collective: ranks are threads here."""
+    import queue
+    import threading
+
+    size = 3
+    boxes: dict[tuple[int, int, int], queue.Queue[Any]] = {}
+    lock = threading.Lock()
+
+    def box(key: tuple[int, int, int]) -> queue.Queue[Any]:
+        with lock:
+            return boxes.setdefault(key, queue.Queue())
+
+    class Pigeon(dist.HostCommunicator):
+        def send(self, data: Any, peer: int, tag: int) -> None:
+            box((self.rank, peer, tag)).put(data.copy())
+
+        def recv(self, data: Any, peer: int, tag: int) -> int:
+            data[...] = box((peer, self.rank, tag)).get(timeout=10)
+            return peer
+
+    def run(rank: int, results: list[Any]) -> None:
+        setup = dist.Setup(dist.HashStore(), rank, size, (0, 1, 2), 20.0, "g")
+        comm = Pigeon(setup)
+        made = {}
+
+        def call(name: str, **parts: Any) -> None:
+            comm.submit(dist.Call(name, 1, 20.0, **parts)).wait()
+
+        for count in (2, 30_000):
+            t = mortice.full((count,), rank + 1.0)
+            call("all_reduce", outputs=(t,), op=dist.ReduceOp.SUM)
+            made[f"sum {count}"] = sorted(set(t.tolist()))
+        t = mortice.tensor([rank])
+        call("broadcast", outputs=(t,), root=2)
+        made["broadcast"] = t.tolist()
+        out = mortice.zeros(size)
+        call("all_gather", inputs=(mortice.tensor([float(rank)]),), outputs=(out,))
+        made["all_gather"] = out.tolist()
+        out, given = mortice.zeros(size), mortice.arange(size) + 10.0 * rank
+        call("all_to_all", inputs=(given,), outputs=(out,), counts=((1, 1, 1), (1, 1, 1)))
+        made["all_to_all"] = (out - rank).tolist()
+        out = mortice.zeros(1)
+        parts = tuple(mortice.tensor([float(k)]) for k in range(size)) if rank == 1 else ()
+        call("scatter", inputs=parts, outputs=(out,), root=1)
+        made["scatter"] = out.item() - rank
+        call("barrier")
+        comm.close()
+        results[rank] = made
+
+    results: list[Any] = [None] * size
+    threads = [threading.Thread(target=run, args=(rank, results)) for rank in range(size)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert (
+        results
+        == [
+            {
+                "sum 2": [6.0],
+                "sum 30000": [6.0],
+                "broadcast": [2],
+                "all_gather": [0.0, 1.0, 2.0],
+                "all_to_all": [0.0, 10.0, 20.0],
+                "scatter": 0.0,
+            }
+        ]
+        * size
+    )
