@@ -178,6 +178,8 @@ class World:
         self.grad = grad
         #: What the gradients of the last call's arguments are taken for: tensors that nobody wrote to.
         self.leaves: list[Tensor] = []
+        #: Whether sizes differ from call to call; then every other tensor has one element.
+        self.sized = seed % 3 == 0
 
         class Mine(Thing):
             pass
@@ -189,6 +191,9 @@ class World:
         }  # fmt: skip
 
     def tensor(self, *values: float) -> Tensor:
+        return mortice.tensor(list(values[:1] if self.sized else values))
+
+    def argument(self, *values: float) -> Tensor:
         return mortice.tensor(list(values))
 
     def change(self) -> None:
@@ -214,16 +219,14 @@ class World:
 
     def arguments(self) -> tuple[list[Any], dict[str, Any]]:
         rng = self.rng
-        x = self.tensor(*[rng.choice([-1.0, 0.0, 1.0, 2.0]) for _ in range(3)])
-        y = (
-            x
-            if rng.random() < 0.15
-            else x[:]
-            if rng.random() < 0.1
-            else self.tensor(1.0, 2.0, -1.0)
-        )
+        n = rng.choice([2, 3, 3, 4, 6]) if self.sized else 3
+        x = self.argument(*[rng.choice([-1.0, 0.0, 1.0, 2.0]) for _ in range(n)])
+        y = x
+        if rng.random() >= 0.15:
+            other = self.argument(*[1.0, 2.0, -1.0, 0.5, 3.0, -2.0][:n])
+            y = x[:] if rng.random() < 0.1 else other
         if rng.random() < 0.1:
-            y = self.tensor(1.0, 0.0, 2.0, 0.0, 3.0, 0.0)[::2]
+            y = self.argument(*[1.0, 0.0, 2.0, 0.0, 3.0, 0.0] * 2)[::2][:n]
         if rng.random() < 0.08:
             x, y = x.double(), y.double()
         self.leaves = []

@@ -207,3 +207,81 @@ def test_a_quick_check_is_made_again_when_what_it_knew_changed(
     assert c.verdict.replayed == 29
     assert node.passed <= stretch.WARM + stretch.HASTENED + 1
     assert node.check == node.full
+
+
+W, V = mortice.ones(3, 2), mortice.ones(3)
+
+#: Functions of a (n, 3) tensor, and whether calls at new sizes are replayed from the third size on.
+SIZED: dict[str, tuple[Any, bool]] = {
+    "pointwise": (lambda x: (x * 2 + x).relu(), True),
+    "two inputs": (lambda x: x * W.sum() + V, True),
+    "two operators in one": (lambda x: x * W[0, 0], False),
+    "reduction": (lambda x: (x.sum(0), x.mean()), True),
+    "softmax": (lambda x: x.softmax(-1), True),
+    "slice": (lambda x: x[1:] * 2, True),
+    "last row": (lambda x: x[-1] * 2, True),
+    "rows by number": (lambda x: x[:5] * 2, True),
+    "all but the last": (lambda x: x[:-1] * 2, True),
+    "largest": (lambda x: x.topk(2, 1).values * 1, False),
+    "narrowed": (lambda x: x.narrow(1, 0, 2) * 2, True),
+    "shape": (lambda x: x * x.shape[0], False),
+    "len": (lambda x: x / len(x), False),
+    "flattened": (lambda x: x.reshape(-1) * 2, False),
+    "split": (lambda x: [y * 2 for y in x.split(2)], False),
+    "rows": (lambda x: sum(y for y in x.unbind(0)) if len(x) else x.sum(0), False),
+    "view returned": (lambda x: x[1:], False),
+    "transposed": (lambda x: x.t() + 0, False),
+    "argument returned": (lambda x: (x, x * 2), False),
+    "written": (lambda x: x.add_(1) * 2, False),
+    "random": (lambda x: x + mortice.rand_like(x) * 0, False),
+    "branch on a value": (lambda x: x * 2 if x.sum() > 3 else x * 3, False),
+    "padded": (lambda x: mortice.cat([x, x[:1]]) * 2, True),
+    "repeated": (lambda x: x.repeat(2, 1), True),
+    "expanded": (lambda x: x + mortice.ones(1, 3), True),
+}
+
+
+@pytest.mark.parametrize("name", SIZED)
+def test_calls_at_any_size(name: str) -> None:
+    f, at_any_size = SIZED[name]
+    c = compiled(f, recompile_limit=100)
+    for n in (4, 5, 7, 2, 12, 3, 1, 30, 6):
+        want, got = (
+            f(mortice.arange(n * 3.0).reshape(n, 3)),
+            c(mortice.arange(n * 3.0).reshape(n, 3)),
+        )
+        for a, b in zip(_flat(want), _flat(got)):
+            assert (a.tolist(), a.shape, a.stride()) == (b.tolist(), b.shape, b.stride()), n
+    assert (c.verdict.replayed >= 6) == at_any_size, c.verdict.lines()
+
+
+def _flat(result: Any) -> list[Any]:
+    return [result] if isinstance(result, mortice.Tensor) else [y for x in result for y in _flat(x)]
+
+
+def test_sizes_that_must_agree_are_checked() -> None:
+    def f(x: Any, y: Any) -> Any:
+        return x * y + 1
+
+    c = compiled(f)
+    for n, m in ((4, 4), (5, 5), (6, 6), (6, 1), (1, 6), (7, 7), (1, 1)):
+        x, y = mortice.arange(n * 2.0).reshape(n, 2), mortice.arange(m * 2.0).reshape(m, 2)
+        assert c(x, y).tolist() == f(x, y).tolist()
+    assert c.verdict.replayed >= 2
+    with pytest.raises(RuntimeError):
+        c(mortice.ones(3, 2), mortice.ones(4, 2))
+
+
+def test_numbers_that_a_graph_depends_on_are_guarded() -> None:
+    def f(x: Any, n: float) -> Any:
+        return mortice.addcmul(x, x, x, value=n).sum()
+
+    c = mortice.compile(f, backend="aot_eager")
+    for n in (0.5, 1.0, 2.0, 0.5, 1.0, 0.0):
+        grads = []
+        for call in (c, f):
+            x = mortice.tensor([1.0, 2.0], requires_grad=True)
+            call(x, n).backward()
+            grads.append(x.grad.tolist())
+        assert grads[0] == grads[1]
+    assert c.verdict.replayed == 2, c.verdict.lines()

@@ -136,6 +136,10 @@ class Compiled:
             self.replay = Replay(self)
             self.native = None
 
+    def families(self) -> list[Family]:
+        """The graphs made so far, by what they have in common."""
+        return list(self._families.values())
+
     # -- segments ------------------------------------------------------------------------------
 
     def plan(self, recorder: Recorder, step: Step, mask: Any) -> Plan:

@@ -34,6 +34,7 @@ from mortice._capture.guards import (
     IsObject,
     IsSame,
     Root,
+    SizesFit,
     Slot,
     Source,
     TensorLike,
@@ -118,6 +119,8 @@ def holds(condition: Condition, value: Any, args: Sequence[Any], kwargs: Mapping
         return isinstance(condition, IsMissing) and value is MISSING
     if isinstance(condition, IsSame):
         return (find(condition.other, args, kwargs) is value) == condition.same
+    if isinstance(condition, SizesFit):
+        return condition.fits([find(s, args, kwargs) for s in condition.sources])
     if isinstance(condition, Apart):
         return apart(value, find(condition.other, args, kwargs)) == condition.apart
     return _CHECKS[type(condition)](condition, value)

@@ -35,6 +35,7 @@ from mortice._capture.guards import (
     IsObject,
     IsSame,
     Root,
+    SizesFit,
     Slot,
     Source,
     TensorLike,
@@ -236,6 +237,10 @@ class Writer:
 
     def on_IsSame(self, name: str, c: IsSame) -> None:
         self.fail(f"{name} {'is not' if c.same else 'is'} {self.place(c.other)}")
+
+    def on_SizesFit(self, name: str, c: SizesFit) -> None:
+        tensors = "".join(f"{self.place(s)}, " for s in c.sources)
+        self.fail(f"not {self.constant(c.fits)}(({tensors}))")
 
     def on_Apart(self, name: str, c: Apart) -> None:
         test = f"{self.constant(apart)}({name}, {self.place(c.other)})"

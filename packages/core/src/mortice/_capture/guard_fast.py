@@ -28,6 +28,7 @@ from mortice._capture.guards import (
     IsObject,
     IsSame,
     Root,
+    SizesFit,
     Source,
     TensorLike,
 )
@@ -184,7 +185,7 @@ class _FastWriter(Writer):
                 super().guard(guard)
         elif isinstance(condition, TensorLike):
             self.same_tensor(value, condition)
-        elif isinstance(condition, (IsSame, Apart)):
+        elif isinstance(condition, (IsSame, Apart, SizesFit)):
             super().guard(guard)
         elif isinstance(condition, HasLength) and not condition.length:
             self.fail(self.place(source))

@@ -12,7 +12,7 @@ held weakly where Python allows.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import BuiltinFunctionType, CodeType, ModuleType
 from typing import Any
@@ -373,6 +373,17 @@ class TensorLike:
 
 
 @dataclass(frozen=True, eq=False)
+class SizesFit:
+    """The sizes of these tensors together are some that a graph was made for."""
+
+    sources: tuple[Source, ...]
+    fits: Callable[[Sequence[Any]], bool]
+
+    def __str__(self) -> str:
+        return f"and {len(self.sources) - 1} more have sizes that the graph is for"
+
+
+@dataclass(frozen=True, eq=False)
 class Apart:
     """Shares no memory with the tensor at another source (matters where one is written)."""
 
@@ -395,6 +406,7 @@ Condition = (
     | IsSame
     | TensorLike
     | Apart
+    | SizesFit
 )
 
 

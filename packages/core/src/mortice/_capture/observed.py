@@ -11,6 +11,7 @@ from mortice._capture.observer.calls import call
 from mortice._capture.observer.numbers import settle
 from mortice._capture.outline import Describer, Indescribable
 from mortice._capture.plan import NotReplayable, ReplayPlan, make_plan
+from mortice._capture.sizes import for_any_sizes
 from mortice._dispatch.state import THREAD
 
 
@@ -53,7 +54,8 @@ def observed_call(
         )
         if outline:
             try:
-                seen.plan = make_plan(watch, trace, outline[0])
+                plan = make_plan(watch, trace, outline[0])
+                seen.plan = for_any_sizes(plan, compiled, watch.sizes_read)
             except NotReplayable as error:
                 watch.unknown(str(error))
     finally:

@@ -63,6 +63,7 @@ class Run:
         writes: (leaf, number of in-place operators on its memory).
         draws: the random numbers that it draws, if any.
         made: numbers of the tensors that were alive after it.
+        any_sizes: it may run on other sizes than it was recorded with (``sizes``).
     """
 
     plan: Any
@@ -71,6 +72,7 @@ class Run:
     writes: tuple[tuple[int, int], ...]
     draws: Draws | None
     made: tuple[int, ...]
+    any_sizes: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,6 +185,8 @@ class _Builder:
 
     def run(self, recorded: SegmentRun) -> Run:
         leaves = tuple(self.operand(t, "computes with") for t in recorded.leaves)
+        if recorded.plan.number_check is not None:
+            self.watch.settle_numbers(self.count)
         numbers = tuple(
             self.watch.number_source(self.count, i, n) for i, n in enumerate(recorded.numbers)
         )

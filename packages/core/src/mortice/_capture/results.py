@@ -21,8 +21,10 @@ _ndarray = np.ndarray
 Maker = Callable[[Sequence[Any], Sequence[Any]], Sequence[Any]]
 
 
-def maker(plan: Any, count: int) -> Maker:
+def maker(plan: Any, count: int, any_sizes: bool = False) -> Maker:
     """How the tensors of a recorded path are made from a segment's outputs and leaves."""
+    if any_sizes:
+        return _row_major(plan, count)
     return _general(plan, count) if _has_views(plan) else _adopting(plan, count)
 
 
@@ -58,6 +60,25 @@ def _adopting(plan: Any, count: int) -> Maker:
             a = out._a
             if type(a) is not _ndarray or a.strides != strides or a.shape != shape:
                 return general(outs, tensors)
+            if untracked:
+                out._s = None  # how it was computed does not count as writes
+            made[place] = out
+        return made
+
+    return make
+
+
+def _row_major(plan: Any, count: int) -> Maker:
+    """Each output of the graph is one tensor, row-major, whatever its sizes."""
+    rows = [(number, whole[0].number) for number, whole, _ in plan.fills]
+    untracked = not plan.tracked
+
+    def make(outs: Sequence[Any], tensors: Sequence[Any]) -> Sequence[Any]:
+        made: list[Any] = [None] * count
+        for number, place in rows:
+            out = outs[number]
+            if type(out._a) is _ndarray and not out._a.flags.c_contiguous:
+                out._a = np.ascontiguousarray(out._a)
             if untracked:
                 out._s = None  # how it was computed does not count as writes
             made[place] = out

@@ -115,7 +115,12 @@ class Node:
         if shape is None or len(stretch.runs) != 1:
             return None
         (run,) = stretch.runs
-        simple = not (run.writes or run.draws or any(isinstance(n, Computed) for n in run.numbers))
+        simple = not (
+            run.any_sizes
+            or run.writes
+            or run.draws
+            or any(isinstance(n, Computed) for n in run.numbers)
+        )
         rows = adopted(run.plan) if simple else None
         if rows is None or not all(isinstance(x, Found) for x in run.leaves):
             return None
@@ -254,7 +259,7 @@ class _Writer:
             lines.append(f"outs = {plan}.run(t{number}, ({numbers}), ())")
         for leaf, count in run.writes:
             lines.append(f"s{number}_{leaf}.version = w{number}_{leaf} + {count}")
-        make = self.name(maker(run.plan, _made_count(run)), "make")
+        make = self.name(maker(run.plan, _made_count(run), run.any_sizes), "make")
         lines.append(f"m{number} = {make}(outs, t{number})")
         if noted:
             lines += [f"made.append(m{number})", f"prefix.runs.append(({plan}, outs, t{number}))"]

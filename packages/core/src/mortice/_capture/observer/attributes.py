@@ -226,6 +226,8 @@ def bind(w: Watch, entry: Any, o: Any, cls: type) -> Any:
 def _of_tensor(w: Watch, o: Any, name: str) -> Any:
     entry = w.class_attribute(type(o), name)
     if name in framework.TENSOR_PROPERTIES and entry is not MISSING:
+        if name not in framework.SIZELESS:
+            w.sizes_read = True
         return getattr(o, name)
     if type(entry) is FunctionType:
         return MethodType(entry, o)

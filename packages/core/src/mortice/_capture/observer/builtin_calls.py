@@ -61,6 +61,7 @@ def _of_values(w: Watch, f: Any, args: Args, kwargs: Kwargs) -> Any:
     )
     if not known or (f in _IN_PLACE and any(one_of(type(x), CONTAINERS) for x in args)):
         return native(w, f, args, kwargs, f"{f.__name__}() of {_types(args)}")
+    w.sizes_read = w.sizes_read or not all(map(is_plain, values))
     result = f(*args, **kwargs)
     return w.fresh(result) if one_of(type(result), CONTAINERS) else result
 
@@ -87,6 +88,7 @@ def _len(w: Watch, args: Args, kwargs: Kwargs) -> Any:
         w.length(x)
     elif framework.is_tensor(x):
         w.class_attribute(kind, "__len__")
+        w.sizes_read = True
     elif not is_plain(x) and not (one_of(kind, operators.VIEWS) and w.is_fresh(x)):
         found = operators.method_of(w, x, "__len__")
         if found is not None:

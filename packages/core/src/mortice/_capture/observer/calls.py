@@ -199,13 +199,17 @@ def call_framework(w: Watch, f: Any, kind: Kind, args: Args, kwargs: Kwargs) -> 
 def _call_with_numbers(w: Watch, f: Any, kind: Kind, args: Args, kwargs: Kwargs) -> Any:
     """Numbers that are traced stay so where they become a graph's numbers."""
     values = [*args, *kwargs.values()]
+    count = len(args)
+
+    def run(v: Sequence[Any]) -> Any:
+        return w.whole(lambda: f(*v[:count], **dict(zip(kwargs, v[count:]))))
+
     if kind is not Kind.PURE or not any(type(x) is Traced for x in values):
         values = settled(w, values)
         arguments_read(w, f, values)
-        return f(*values[: len(args)], **dict(zip(kwargs, values[len(args) :])))
+        return run(values)
     arguments_read(w, f, [x for x in values if type(x) is not Traced])
-    count = len(args)
-    return hand_over(w, lambda v: f(*v[:count], **dict(zip(kwargs, v[count:]))), values)
+    return hand_over(w, run, values)
 
 
 _ITERATORS = (type(iter(())), type(iter([])))
@@ -222,7 +226,7 @@ def _call_operator(w: Watch, f: Any, args: Args, kwargs: Kwargs) -> Any:
     if framework.operator_has_effects(f):
         return native(w, f, args, kwargs, f"calls {f.__qualname__}")
     arguments_read(w, f, (*args, *kwargs.values()))
-    result = f(*args, **kwargs)
+    result = w.whole(lambda: f(*args, **kwargs))
     return w.fresh(result) if one_of(type(result), (list, tuple)) else result
 
 

@@ -32,6 +32,9 @@ TENSOR_PROPERTIES = frozenset(
     )
 )  # fmt: skip
 
+#: Those of them that no size decides.
+SIZELESS = TENSOR_PROPERTIES - {"shape", "nbytes", "T", "mT", "H", "mH", "real", "imag"}
+
 #: Hand-written methods and functions of the same kind, by the end of their qualified name.
 _PURE = frozenset(
     (

@@ -128,7 +128,7 @@ def hand_over(w: Any, call: Callable[[Sequence[Any]], Any], values: Sequence[Any
         for i, number in enumerate(new):
             owner = next(x for x in values if _plain(x) is number)
             if type(owner) is Traced:
-                w.number_sources[run, count + i] = owner.origin
+                w.number_sources[run, count + i] = owner
     else:
         settled(w, values)
     return result

@@ -94,6 +94,8 @@ def binary(w: Watch, symbol: str, a: Any, b: Any, in_place: bool = False) -> Any
     native = in_place_function if in_place else function
     if _simple(a) and _simple(b):
         _guard_tensor_method(w, a, b, name, in_place)
+        if is_tensor(a) or is_tensor(b):
+            return w.whole(native, a, b)
         return native(a, b)
     if one_of(type(a), CONTAINERS) or one_of(type(b), CONTAINERS):
         return _on_containers(w, symbol, native, a, b, in_place)
@@ -164,7 +166,8 @@ def unary(w: Watch, symbol: str, a: Any) -> Any:
     function, name = UNARY[symbol]
     if is_tensor(a):
         w.class_attribute(type(a), name)
-    elif not is_plain(a):
+        return w.whole(function, a)
+    if not is_plain(a):
         method = method_of(w, a, name)
         if method is not None:
             return _call(w, method, a)
@@ -181,6 +184,8 @@ def compare(w: Watch, symbol: str, a: Any, b: Any) -> Any:
     if _simple(a) and _simple(b):
         if is_tensor(a):
             w.class_attribute(type(a), name)
+        if is_tensor(a) or is_tensor(b):
+            return w.whole(native, a, b)
         return native(a, b)
     if one_of(type(a), (*CONTAINERS, *VIEWS)) or one_of(type(b), (*CONTAINERS, *VIEWS)):
         if not (_comparable(w, a) and _comparable(w, b)):
@@ -305,6 +310,7 @@ def contains(w: Watch, container: Any, x: Any) -> bool:
             w.unknown(f"a {_name(x)} in a {kind.__name__}")
         return x in container
     if is_tensor(container):
+        w.sizes_read = True
         if not _simple(x):
             w.unknown(f"a {_name(x)} in a Tensor")
         return x in container
@@ -359,7 +365,7 @@ def subscript(w: Watch, o: Any, key: Any) -> Any:
         w.class_attribute(kind, "__getitem__")
         if not w.deep(key):
             w.unknown(f"a Tensor indexed by a {_name(key)}")
-        return o[key]
+        return w.whole(operator.getitem, o, key)
     if one_of(kind, (dict, OrderedDict)):
         if is_plain(key):
             w.item(o, key)
@@ -413,6 +419,7 @@ def store_subscript(w: Watch, o: Any, key: Any, value: Any) -> None:
         w.class_attribute(kind, "__setitem__")
         if not (w.deep(key) and _simple(value)):
             w.unknown(f"a Tensor's items set to a {_name(value)}")
+        w.sizes_read = True
     elif one_of(kind, (list, dict, OrderedDict)):
         if w.is_outer(o):
             w.effect(f"sets an item of a {kind.__name__} made outside")
@@ -456,6 +463,7 @@ def iterate(w: Watch, x: Any) -> Any:
         return w.fresh(iter(x)) if one_of(kind, VIEWS) else x
     elif is_tensor(x):
         w.class_attribute(kind, "__iter__")
+        w.sizes_read = True
         return w.fresh(x.__iter__())
     elif not is_plain(x):
         method = method_of(w, x, "__iter__")

@@ -41,6 +41,7 @@ from mortice._capture.guards import (
 )
 from mortice._capture.identity import one_of
 from mortice._capture.observer.framework import VALUE_TYPES, is_library, is_tensor
+from mortice._dispatch.state import THREAD
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,9 @@ class Watch:
         self.reasons: list[Reason] = []
         self.stage = stage
         self.frames: list[Any] = []
-        #: (run, position among its numbers) -> where it comes from (``numbers.Given``, ``Computed``).
+        #: Whether Python, or the framework between two operators, looked at a size.
+        self.sizes_read = False
+        #: (run, position among its numbers) -> the ``numbers.Traced`` that it is.
         self.number_sources: dict[tuple[int, int], Any] = {}
         self._readers: dict[int, tuple[str, Any]] = {}
         #: Tensors made from Python data, each with its memory as it was made.
@@ -376,6 +379,15 @@ class Watch:
         """A tensor was made from Python data: its values now are those of every call."""
         self.constants.append((tensor, tensor._a.copy() if hasattr(tensor._a, "copy") else None))
 
+    def whole(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Call what is one operator; if more than one is recorded, its choice may rest on sizes."""
+        recorder = THREAD.recorder
+        before = None if recorder is None else recorder.at
+        result = function(*args)
+        if recorder is None or recorder.at.parent is not before or not is_tensor(result):
+            self.sizes_read = True
+        return result
+
     def known_tensors(self) -> Iterator[tuple[Any, Source]]:
         """The tensors from outside, each with where it was found."""
         for value in self._keep:
@@ -384,7 +396,16 @@ class Watch:
 
     def number_source(self, run: int, position: int, number: Any) -> Any:
         """A number that went into a graph: itself, or where it comes from at each call."""
-        return self.number_sources.get((run, position), number)
+        found = self.number_sources.get((run, position))
+        return number if found is None else found.origin
+
+    def settle_numbers(self, run: int) -> None:
+        """What a run's graph was made for depends on its numbers: guard their values."""
+        for (owner, _), number in self.number_sources.items():
+            if owner == run:
+                for source, value in number.sources.values():
+                    if self.once("settled", id(source)):
+                        self.guard(source, Equals(value))
 
     def converted(self, kind: str, value: Any) -> None:
         """The value read last went to Python as ``kind(value)``."""
