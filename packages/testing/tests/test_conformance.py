@@ -79,3 +79,28 @@ def test_counts_add_up() -> None:
     assert total.total() == len(cases()) == len(outcomes)
     assert total["failed"] == 0
     assert total["native"] >= 33
+
+
+def test_command(wrong: str) -> None:
+    import json
+
+    from click.testing import CliRunner
+
+    from mortice_testing.conformance.command import command
+
+    said = CliRunner().invoke(command, ["cpu", "null"])
+    assert said.exit_code == 0
+    head, *rows = (line.split() for line in said.output.splitlines())
+    assert head == ["family", "cases", "cpu", "null"]
+    assert rows[-1][:2] == ["all", str(len(cases()))]
+    marked = CliRunner().invoke(command, ["ref", "--markdown"])
+    assert "| family | cases | ref |" in marked.output
+    assert "- `ref` falls back at: `" in marked.output
+    told = json.loads(CliRunner().invoke(command, ["null", "--json"]).output)
+    assert {one["how"] for one in told["null"]} == {"native", "fallback"}
+    failing = CliRunner().invoke(command, [wrong])
+    assert failing.exit_code == 1
+    assert "FAILED on wrong, pointwise: add: " in failing.output
+    absent = CliRunner().invoke(command, ["nowhere"])
+    assert absent.exit_code == 2
+    assert "'nowhere'" in absent.output
