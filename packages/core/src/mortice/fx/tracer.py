@@ -61,8 +61,7 @@ class Tracer(TracerBase):
 
     record_stack_traces = True
 
-    def __init__(self, autowrap_functions: tuple[Callable[..., Any], ...] = ()) -> None:
-        self.autowrap_functions = autowrap_functions
+    def __init__(self) -> None:
         self.root: Any = None
         self._module_names: dict[int, str] = {}
         self._tensor_names: dict[int, str] = {}
@@ -267,9 +266,9 @@ def _tracing(tracer: Tracer, module_class: type | None) -> Generator[None]:
                 setattr(module_class, "__call__", _call_of(module_class.__call__))  # noqa: B010
             for namespace in _namespaces():
                 for name, function in list(vars(namespace).items()):
-                    if _is_ours(name, function) or function in tracer.autowrap_functions:
+                    if isinstance(function, FunctionType) and _is_ours(name, function):
                         undo.append((namespace, name, function))
-                        setattr(namespace, name, _recorded(function))
+                        setattr(namespace, name, _recorded_once(function))
             yield
         finally:
             _ACTIVE.pop()
@@ -294,11 +293,13 @@ def _namespaces() -> list[ModuleType]:
     return [sys.modules[n] for n in names if n in sys.modules]
 
 
-def _is_ours(name: str, function: Any) -> bool:
+def _is_ours(name: str, function: FunctionType) -> bool:
+    """Whether it is one of ours, written by hand: those that are generated know stand-ins."""
+    module = function.__module__
     return (
-        isinstance(function, FunctionType)
-        and not name.startswith("_")
-        and function.__module__.partition(".")[0] in ("mortice", "mortice_nn")
+        name[0] != "_"
+        and module.startswith(("mortice.", "mortice_nn."))
+        and not module.startswith("mortice._generated.")
     )
 
 
@@ -324,6 +325,10 @@ def _recorded(function: Any) -> Any:
         return function(*args, **kwargs)
 
     return call
+
+
+#: Made once for each of our functions: a trace puts some 200 in place.
+_recorded_once = functools.cache(_recorded)
 
 
 def wrap(fn_or_name: Any) -> Any:
