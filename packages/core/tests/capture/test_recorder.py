@@ -621,9 +621,12 @@ def test_what_never_repeats_is_not_kept(compile: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr(module, "UNCOMPILED", 3)
     monkeypatch.setattr(module, "TREE_STEPS", 20)
     compiled = compile(lambda x, n: mortice.nn.functional.pad(x, (n, 0)) * 2, recompile_limit=2)
+    for n in (1, 2):
+        compiled(mortice.ones(2), n)
     with pytest.warns(UserWarning, match="recompile_limit"):
-        for n in range(1, 40):
-            compiled(mortice.ones(2), n)
+        compiled(mortice.ones(2), 3)
+    for n in range(4, 40):
+        compiled(mortice.ones(2), n)
     same(compiled(mortice.ones(2), 50), compiled.fn(mortice.ones(2), 50))
     assert len(compiled.segments) == 5
     assert sum(tree.size for tree in compiled._trees) <= 20

@@ -110,7 +110,7 @@ class Step:
     """
 
     __slots__ = (
-        "ahead", "call", "children", "depth", "edge", "ends", "generators", "handle", "key", "leaves", "line",
+        "ahead", "call", "children", "edge", "ends", "generators", "handle", "key", "leaves", "line",
         "made", "new_leaves", "number_positions", "numbers", "outputs", "parent", "plans", "result",
         "simple", "token", "wants",
     )  # fmt: skip
@@ -130,9 +130,8 @@ class Step:
         self.new_leaves: tuple[Leaf, ...] = ()
         self.number_positions: tuple[int, ...] = ()
         if parent is None:
-            self.depth = self.leaves = self.numbers = self.generators = self.made = 0
+            self.leaves = self.numbers = self.generators = self.made = 0
         else:
-            self.depth = parent.depth + 1
             self.leaves = parent.leaves
             self.numbers = parent.numbers
             self.generators = parent.generators
@@ -163,10 +162,6 @@ def path(step: Step) -> list[Step]:
         at = at.parent
     found.reverse()
     return found
-
-
-def all_leaves(step: Step) -> list[Leaf]:
-    return [leaf for s in path(step) for leaf in s.new_leaves]
 
 
 def all_outputs(steps: Sequence[Step]) -> Iterator[Output]:
