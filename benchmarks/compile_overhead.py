@@ -65,7 +65,7 @@ def ten(lib: Any) -> Callable[..., Any]:
 def stack(nn: Any) -> Any:
     """A Module of 20 sub-modules of 4 features."""
     layers = [m for _ in range(MODULES // 2) for m in (nn.Linear(4, 4), nn.ReLU())]
-    return nn.Sequential(*layers).eval()
+    return nn.Sequential(*layers).eval().requires_grad_(False)
 
 
 def calls() -> list[tuple[Case, float]]:
@@ -115,14 +115,9 @@ def calls() -> list[tuple[Case, float]]:
 
 
 def timed_calls(quick: bool) -> list[Line]:
-    import torch
-
-    import mortice
-
-    with mortice.no_grad(), torch.no_grad():
-        cases = calls()
-        only = [case for case, _ in cases]
-        found = measure(only, phases=2, rounds=4) if quick else measure(only)
+    cases = calls()
+    only = [case for case, _ in cases]
+    found = measure(only, phases=2, rounds=4) if quick else measure(only)
     return [
         Line(case.name, {c.label: r.median(c.label) for c in case.candidates}, target)
         for (case, target), r in zip(cases, found, strict=True)

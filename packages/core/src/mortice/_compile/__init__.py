@@ -19,6 +19,7 @@ tracked          its call, spelt out
 again            gradients of gradients
 stages           the work on one graph, timed and kept; show: logged and dumped
 explain, page    reports as text and as an HTML page
-decompositions   operators in terms of others
+decompositions   operators in terms of others; undecomposed: which never are
+export           exported programs
 ===============  ============================================================
 """
