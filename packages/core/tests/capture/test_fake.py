@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 
 import pytest
@@ -255,3 +256,19 @@ def test_dispatch_modes_see_operators_first(mode):
     with Log():
         y = mortice.nn.functional.linear(x, x)
     assert is_fake(y) and seen == ["aten.t.default", "aten.mm.default"]
+
+
+def test_copies_of_models_are_models(mode):
+    with mode:
+        layer = mortice.nn.Linear(3, 4)
+    twin = copy.deepcopy(layer)
+    assert is_fake(twin.weight) and twin.weight is not layer.weight
+    assert type(twin.weight) is mortice.nn.Parameter and twin.weight.is_leaf
+    assert twin.weight.requires_grad and twin.weight.stride() == layer.weight.stride()
+
+
+def test_leaving_the_process_is_refused(mode, tmp_path):
+    x = mode.from_tensor(mortice.ones(2, 3))
+    for leave in (x.numpy, x.__dlpack__, lambda: mortice.save(x, tmp_path / "x.pt")):
+        with pytest.raises(FakeTensorError, match="fake tensor"):
+            leave()

@@ -114,7 +114,7 @@ def _relu_by_conversion(self: Any) -> Any:
     t = self._t
     if t.kind != FLOAT:
         raise TypeError("relu")
-    return finished(np.maximum(self._a.astype(_float32), number(0, _float32)), t)
+    return finished(np.maximum(operand(self, _float32), number(0, _float32)), t)
 
 
 def relu_inplace(self: Any) -> Any:

@@ -127,7 +127,7 @@ def absolute(self: Any) -> Any:
     if t is dtypes.bool_:
         return wrap(a.copy("K"), t)
     if t.kind == FLOAT and t.itemsize < 4:
-        return finished(np.abs(a.astype(np.float32)), t)
+        return finished(np.abs(operand(self, _float32)), t)
     return wrap(np.abs(a), t)
 
 
@@ -246,10 +246,7 @@ def _test(function: Callable[[Any], Any], otherwise: bool) -> Kernel:
         t = self._t
         if t.kind < FLOAT:
             return wrap(np.full_like(self._a, otherwise, bool), dtypes.bool_)
-        a = self._a
-        if t.itemsize < 4:
-            a = a.astype(np.float32)
-        return wrap(function(a), dtypes.bool_)
+        return wrap(function(operand(self, compute_type(t))), dtypes.bool_)
 
     return kernel
 

@@ -170,6 +170,8 @@ def _copied(self: Tensor, memo: dict[int, Any]) -> Tensor:
     shape, stride, offset = tuple(self.shape), self.stride(), self.storage_offset()
     if self.device.type == "meta":
         return make.meta(shape, self._t, stride)
+    if self._k & K.FAKE:
+        return self.detach().clone()  # another model of the same sizes
     import copy as copying
 
     storage = copying.deepcopy(make.storage_of(self), memo)

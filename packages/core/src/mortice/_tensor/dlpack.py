@@ -15,6 +15,7 @@ from mortice._base.errors import AutogradError, DeviceError, DTypeError, Invalid
 from mortice._dispatch.state import GLOBAL
 from mortice._tensor import make
 from mortice._tensor.storage import _Memory  # pyright: ignore[reportPrivateUsage]
+from mortice._tensor.transfer import to_host
 from mortice._types import dtypes
 from mortice._types.device import CPU, Device
 
@@ -144,6 +145,8 @@ def export(
     if self.requires_grad:
         raise AutogradError("Can't export tensors that require gradient, use tensor.detach()")
     if type(self._a) is not np.ndarray:
+        if self._a.buffer is None:
+            to_host(self)  # raises: it says why there is no data
         raise DeviceError(
             f"DLPack: a tensor on {self.device} cannot be shared. Copy it with .cpu() first."
         )
