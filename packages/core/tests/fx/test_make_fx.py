@@ -221,6 +221,8 @@ def test_composite_operators_are_taken_apart():
         lambda x: x if x.sum() > 0 else -x,
         lambda x: x * x.sum().item(),
         lambda x: x * float(x.max()),
+        lambda x: x * x.tolist()[0],
+        lambda x: x + mortice.from_numpy(x.numpy() * 2),
     ],
 )
 def test_values_are_not_read(f, mode):

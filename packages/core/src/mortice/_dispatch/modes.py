@@ -239,6 +239,9 @@ class DispatchMode:
     def __exit__(self, *exc: object) -> None:
         _pop(THREAD.dispatch_modes, self)
 
+    def reads(self, tensor: Any, reader: str) -> None:
+        """Called inside before a tensor's memory is read without an operator: numpy(), tolist()."""
+
     def __mortice_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:

@@ -22,6 +22,8 @@ def numpy(self: Tensor, *, force: bool = False) -> np.ndarray[Any, Any]:
         return numpy(self.detach().cpu())
     if GLOBAL.watch:
         GLOBAL.settle(self, "numpy")
+    for mode in THREAD.dispatch_modes:
+        mode.reads(self, "numpy")
     if self.requires_grad and THREAD.grad_enabled:
         raise AutogradError(
             "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead."
@@ -66,6 +68,8 @@ def tolist(self: Tensor) -> Any:
 
     if GLOBAL.watch:
         GLOBAL.settle(self, "tolist")
+    for mode in THREAD.dispatch_modes:
+        mode.reads(self, "tolist")
     if self._k & K.FAKE:  # numbers that depend on data, where the mode can name them
         return [tolist(x) for x in self.unbind(0)] if self.ndim else self.item()
     a = to_host(self)

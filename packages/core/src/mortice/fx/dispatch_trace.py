@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import Any
 
 from mortice._base.errors import InvalidValue, TraceError, nearest
+from mortice._dispatch.keys import FAKE
 from mortice._dispatch.modes import DispatchMode
 from mortice._dispatch.operator import Operator
 from mortice._tensor import rows
@@ -313,10 +314,13 @@ class _Session:
         """A value that Python reads may not depend on the arguments."""
         if getattr(result, "_is_symbolic", False):
             return
-        nodes = [self._node_of(x) for x in args if isinstance(x, Tensor)]
-        if _is_variable(nodes):
+        self.check_read(str(func), [x for x in args if isinstance(x, Tensor)])
+
+    def check_read(self, reader: str, tensors: list[Any]) -> None:
+        """TraceError if one of the tensors may have other values in another call."""
+        if _is_variable([self._node_of(x) for x in tensors]):
             raise TraceError(
-                f"the traced program needs the value of a tensor ({func}) at {user_line()}, which would be "
+                f"the traced program needs the value of a tensor ({reader}) at {user_line()}, which would be "
                 "fixed in the graph as it is now. Choose by mortice.where, keep the number in a tensor, pass "
                 "it as an argument of its own, or use mortice.compile."
             )
@@ -512,6 +516,10 @@ class _TraceMode(DispatchMode):
     """Hands every operator to the session."""
 
     hides_values = True
+
+    def reads(self, tensor: Any, reader: str) -> None:
+        if not tensor._k & FAKE:  # those say themselves what they have
+            self.session.check_read(reader, [tensor])
 
     def __init__(self, session: _Session) -> None:
         self.session = session
