@@ -285,3 +285,21 @@ def test_numbers_that_a_graph_depends_on_are_guarded() -> None:
             grads.append(x.grad.tolist())
         assert grads[0] == grads[1]
     assert c.verdict.replayed == 2, c.verdict.lines()
+
+
+def test_plans_for_any_size_are_not_made_native() -> None:
+    asked: list[Any] = []
+
+    def backend(gm: Any, example_inputs: Any) -> Any:
+        return gm
+
+    backend.native_entry = lambda plan: asked.append(plan)  # type: ignore[attr-defined]
+    sized = mortice.compile(lambda x: x * 2, backend=backend)
+    for n in range(40):
+        sized(mortice.ones(2 + n % 5))
+    assert sized.verdict.replayed == 38
+    assert not asked
+    fixed = mortice.compile(lambda x: x * 2, backend=backend)
+    for _ in range(20):
+        fixed(mortice.ones(2))
+    assert len(asked) == 1

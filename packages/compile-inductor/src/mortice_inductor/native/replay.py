@@ -191,7 +191,10 @@ class _Program:
         elif isinstance(condition, g.IsMissing):
             self.missing(source)
         else:
-            _CONDITIONS[type(condition)](self, self.place(source), condition, source)
+            write = _CONDITIONS.get(type(condition))
+            if write is None:
+                raise Unsuited(f"a condition of kind {type(condition).__name__}")
+            write(self, self.place(source), condition, source)
 
     def arguments(self, c_: Any) -> None:
         self.form = (c_.count, c_.names)

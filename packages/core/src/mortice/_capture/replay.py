@@ -188,6 +188,8 @@ class Replay:
     def _go_native(self, node: Any, args: Any, kwargs: Any) -> None:
         """Let the backend answer calls like this one; others go where they went before."""
         compiled = self.compiled
+        if any(run.any_sizes for run in node.stretch.runs):
+            return  # native code has sizes as constants
         with self._lock:
             miss = compiled.native or compiled.by_python
             entry = native_entry(compiled.settings.backend, node.native_plan(args, kwargs, miss))
