@@ -117,6 +117,10 @@ class _Size:
     hint: int
 
 
+#: Relation to a number -> the argument of Dim that says it, and what is added to the number.
+_BOUNDS = {">=": ("min", 0), ">": ("min", 1), "<=": ("max", 0), "<": ("max", -1)}
+
+
 class _Attempt:
     """One trace, with 1 or 2 as the least size of what may vary."""
 
@@ -230,7 +234,12 @@ class _Attempt:
         relations = self.env.guards
         if retry and any(self._is_about_one(guard) for guard in relations):
             return None
-        self._refuse(relations)
+        try:
+            self._refuse(relations)
+        except ExportError:
+            if retry:  # it may be 1 that is refused
+                return None
+            raise
         fixed = {n: v for n in self.sizes if (v := self.env.is_specialised(n)) is not None}
         guards = InputGuards(
             tuple(self._input_guards(fixed)),
@@ -270,15 +279,23 @@ class _Attempt:
                 shown = ", ".join(
                     f"{n} is {self.sizes[n].place} ({self.sizes[n].spec!r})" for n in named
                 )
-                mend = (
-                    "Use one Dim for both"
-                    if guard.relation == "==" and len(named) == 2
-                    else "Give the Dim such a range (min=, max=), let the size be a multiple of a Dim"
-                )
+                mend = self._mend(guard, named)
                 raise ExportError(
                     f"Constraints violated: the program needs {guard.source()} at {guard.where}, where {shown}. "
                     f"{mend}, or use Dim.DYNAMIC, which makes it a check of every call."
                 )
+
+    def _mend(self, guard: Guard, names: Sequence[str]) -> str:
+        """What to write so that a guard is part of what is said of a Dim."""
+        if guard.relation == "==" and len(names) == 2:
+            return "Use one Dim for both"
+        bound = guard.right.constant
+        if len(names) == 1 and guard.left.source() == names[0] and bound is not None:
+            keyword, shift = _BOUNDS.get(guard.relation, ("", 0))
+            if keyword:
+                name = self.sizes[names[0]].spec
+                return f"Write Dim({str(name)!r}, {keyword}={bound + shift})"
+        return "Give the Dim such a range (min=, max=), let the size be a multiple of a Dim"
 
     def _range(self, name: str) -> tuple[float, float]:
         size = self.sizes[name]
