@@ -115,6 +115,11 @@ class Variant:
             else:
                 self._computed.append((i, want))
 
+    @property
+    def is_symbolic(self) -> bool:
+        """Whether it is for more than one size."""
+        return bool(self._symbols)
+
     def fits(self, values: Sequence[int]) -> bool:
         """Whether the graph is one for these integers."""
         if any(values[i] != want for i, want in self._fixed):
