@@ -89,6 +89,7 @@ def play(backend: str, seed: int) -> str:
     victim = choose.randrange(size)
     gang: Gang
     with gangs_of(backend)(size, environment={}) as gang:
+        gang.run(f"{__package__}.faults:warm")
         gang.begin(f"{__package__}.soak:work", seed)
         time.sleep(choose.uniform(0.3, 1.5))
         gang.kill(victim)

@@ -127,8 +127,9 @@ class MpiLauncher(ForeignLauncher):
 def _mpiexec(job: Job) -> str:
     own = os.path.join(os.path.dirname(sys.executable), "mpiexec")
     found = job.options.get("mpiexec") or (own if os.path.exists(own) else shutil.which("mpiexec"))
-    if found is None:
-        raise Unavailable("there is no mpiexec", "pip install mpich, or apt install mpich")
+    if found is None or shutil.which(found) is None:
+        where = "" if found is None else f" at {found}"
+        raise Unavailable(f"there is no mpiexec{where}", "pip install mpich, or apt install mpich")
     return str(found)
 
 
