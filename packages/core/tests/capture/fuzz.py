@@ -152,8 +152,11 @@ class Program:
             del self.names[known:]
 
 
-def arguments(seed: int, count: int) -> list[Any]:
-    """Tensors of several dtypes, with and without gradients, some sharing memory."""
+def arguments(seed: int, count: int, longer: int = 0) -> list[Any]:
+    """Tensors of several dtypes, with and without gradients, some sharing memory.
+
+    ``longer`` is added to sizes of 3: the same arguments, larger.
+    """
     r = random.Random(seed)
     g = np.random.default_rng(seed)
     made: list[Any] = []
@@ -165,7 +168,7 @@ def arguments(seed: int, count: int) -> list[Any]:
             made.append(_view(made[r.randrange(len(made))], r))
         else:
             dtype = r.choice(DTYPES)
-            data = g.integers(-3, 4, r.choice(SHAPES)) / (1 if dtype in ("int64", "bool") else 2)
+            data = g.integers(-3, 4, [m + longer * (m == 3) for m in r.choice(SHAPES)]) / (1 if dtype in ("int64", "bool") else 2)
             t = mortice.tensor(data, dtype=getattr(mortice, dtype))
             if t.is_floating_point() and r.random() < 0.5:
                 t.requires_grad_(True)
@@ -183,9 +186,11 @@ def _view(t: Any, r: random.Random) -> Any:
     return r.choice((t.unsqueeze(0), t.detach(), t[...]))
 
 
-def outcome(f: Callable[..., Any], seed: int, count: int, n: Any, state: State) -> Any:
+def outcome(
+    f: Callable[..., Any], seed: int, count: int, n: Any, state: State, longer: int = 0
+) -> Any:
     """All that a call gives and leaves: result, error, log, what was kept, arguments, gradients."""
-    args = arguments(seed, count)
+    args = arguments(seed, count, longer)
     leaves = [t for t in args if t.requires_grad]
     log: list[Any] = []
     kept: list[Any] = []
@@ -262,7 +267,7 @@ def _close(a: Any, b: Any) -> bool:
     return bool(np.allclose(a, b, rtol=1e-4, atol=1e-5, equal_nan=True))
 
 
-def check(seed: int, make: Callable[[Any], Any], calls: int = 4) -> str:
+def check(seed: int, make: Callable[[Any], Any], calls: int = 7) -> str:
     """Empty, or the program and what its compiled form did differently."""
     program = Program(seed)
     scope: dict[str, Any] = {"mortice": mortice}
@@ -275,8 +280,9 @@ def check(seed: int, make: Callable[[Any], Any], calls: int = 4) -> str:
         for call in range(calls):
             which = seed * 7 + (call if call < 2 else call % 2)
             n = (1, 2, 2.5, 3)[call % 4]
-            got = outcome(compiled, which, program.count, n, mine)
-            want = outcome(f, which, program.count, n, theirs)
+            longer = max(call - 3, 0)
+            got = outcome(compiled, which, program.count, n, mine, longer)
+            want = outcome(f, which, program.count, n, theirs, longer)
             if any(s[3] and not s[0].is_floating_point for s in want[1]):
                 break  # eager lets an integer tensor require grad after copy_
             if (
