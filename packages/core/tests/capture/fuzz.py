@@ -168,7 +168,9 @@ def arguments(seed: int, count: int, longer: int = 0) -> list[Any]:
             made.append(_view(made[r.randrange(len(made))], r))
         else:
             dtype = r.choice(DTYPES)
-            data = g.integers(-3, 4, [m + longer * (m == 3) for m in r.choice(SHAPES)]) / (1 if dtype in ("int64", "bool") else 2)
+            data = g.integers(-3, 4, [m + longer * (m == 3) for m in r.choice(SHAPES)]) / (
+                1 if dtype in ("int64", "bool") else 2
+            )
             t = mortice.tensor(data, dtype=getattr(mortice, dtype))
             if t.is_floating_point() and r.random() < 0.5:
                 t.requires_grad_(True)

@@ -161,8 +161,17 @@ def _check_trace(trace: CallTrace) -> None:
     for run in trace.runs:
         if run.plan.rebased:
             raise NotReplayable("writes in place to a tensor from outside, with history")
+        if _gives_views_a_history(run.plan):
+            raise NotReplayable("writes with history to what a view that it returns shows")
         if (run.generators or run.drawn) and draws_of(run.generators, run.drawn) is None:
             raise NotReplayable("draws from several generators in turn")
+
+
+def _gives_views_a_history(plan: Any) -> bool:
+    """Whether a write gives tensors a history that they were made without: views that are kept."""
+    if not (plan.outside or any(seen for _, _, seen in plan.fills)):
+        return False
+    return any(s.call.grad and s.call.form == "inplace" for s in plan.steps)
 
 
 class _Builder:
