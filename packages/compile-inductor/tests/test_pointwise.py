@@ -210,3 +210,16 @@ def test_what_has_no_kernel_is_left_to_the_dispatcher() -> None:
     x = values("float32", 4, 6)
     check(lambda c, a: c("exp", c("flip", c("mul.Scalar", a, 2.0), [1])), x)
     check(lambda c, a: c("mul.Scalar", c("flip", a, [0]), 3.0), x)
+
+
+def test_a_placeholder_that_gets_its_own_rows_in_another_order() -> None:
+    x = values("float32", 3, 5)
+
+    def body(c: Any, a: Any) -> Any:
+        both = c("cat", [a, c("neg", a)], 0)
+        c("copy_", a, c("slice.Tensor", both, 0, 1, 6, 2))
+        return c("sum", a)
+
+    given = x.clone()
+    compile_fx(graph(body, 1), [given])(given)
+    assert mortice.equal(given, mortice.stack([x[1], -x[0], -x[2]]))

@@ -285,3 +285,16 @@ def test_of_a_single_number_and_over_dimensions_of_size_one() -> None:
 def test_dtypes_that_kernels_lack_are_the_dispatchers() -> None:
     z = mortice.view_as_complex(rand(4, 3, 2))
     check(lambda c, a: c("abs", c("roll", c("mul.Tensor", a, a), [1], [0])), z)
+
+
+def test_outputs_that_hold_what_passes_keep_are_read_before_they_are_written() -> None:
+    x = rand(5, 3, 6)
+
+    def body(c: Any, a: Any) -> Any:
+        t = c("tanh", c("tanh", a))
+        s = c("_softmax", t, 0, False)
+        m = c("maximum", s, t)
+        return s, m, c("sin", m)
+
+    compiled = check(body, x)
+    assert kernels(compiled) == 1

@@ -29,8 +29,8 @@ from .ir.roots import Roots, replaced
 from .ir.values import Value, walk
 from .lowering.graph import Lowered, lower
 from .passes import memory
-from .passes.fuse import Fusion, Kernel, Work, materialised, needed_outside
-from .passes.schedule import Cycle, schedule
+from .passes.fuse import Cycle, Fusion, Kernel, Work, materialised, needed_outside
+from .passes.schedule import schedule
 from .passes.simplify import simplify
 from .passes.split import split_reductions
 from .plan import CallStep, Plan
@@ -90,7 +90,7 @@ def fuse(lowered: Lowered, roots: Roots, settings: Settings) -> Fused:
             if cautious:
                 raise
             cautious = True
-            settings.log("writes wait for each other: their values are kept in memory first")
+            settings.log("writes read what they overwrite: their values are kept in memory first")
         except _Relay as relay:
             roots = _relaid(lowered, roots, relay.value)
             settings.log(f"{relay.value.where}: operand is laid down in memory: {relay.reason}")

@@ -212,16 +212,21 @@ class _Writer:
         self._rows_first(jobs)
         self.build.each()
         here: dict[int, Place] = {}
-        # Everything is read before anything is stored: an output may be an input's memory.
-        for job in jobs:
-            for c in job.cells:
-                self._cell(c, here)
+        self._read_all(jobs, here)
         for job in jobs:
             if job.buffer is None:
                 self._reduce(job, here)
             else:
                 self._store(job, here)
         self._keep(self.stage, here)
+
+    def _read_all(self, jobs: list[Job], here: dict[int, Place]) -> None:
+        """Reads everything before anything is stored: an output may be an input's memory, or hold
+        what an earlier pass kept.
+        """
+        for job in jobs:
+            for c in job.cells:
+                self._cell(c, here)
 
     def _fold_stage(self, jobs: list[Job]) -> None:
         inner = self.nest.reduces_inner
@@ -230,6 +235,7 @@ class _Writer:
         self.build.fold()
         here: dict[int, Place] = {}
         partial: list[tuple[Job, Place]] = []
+        self._read_all(jobs, here)
         for job in jobs:
             if job.buffer is None:
                 partial.append((job, self._reduction(job, here)))

@@ -31,6 +31,10 @@ PHILOX_COST = 40
 INLINE = ("fn", "cast", "bitcast", "select", "masked", "view", "take", "iota", "philox")
 
 
+class Cycle(Exception):
+    """Steps wait for each other, or one for itself: writes need copies of their values."""
+
+
 class Kernel:
     """One loop nest: elements ``kept`` x ``reduced``, what it reduces and what it stores."""
 
@@ -205,6 +209,8 @@ class Fusion:
             self.log(f"{v.where or v.op}: not in {kernel.name()}: {reason}")
         kept, reduced = domain(v)
         kernel = Kernel(len(self.work), kept, reduced)
+        if v.op == "write" and self._read_elsewhere(kernel, v):
+            raise Cycle
         self.work.append(kernel)
         self._enter(kernel, v)
         self.log(f"{v.where or v.op}: starts kernel {kernel.number} over {kept} x {reduced}")

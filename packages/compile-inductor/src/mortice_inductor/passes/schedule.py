@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from .fuse import Kernel, Work, before
-
-
-class Cycle(Exception):
-    """Steps wait for each other."""
+from .fuse import Cycle, Kernel, Work, before
 
 
 def schedule(work: list[Work], maker: dict[int, Work]) -> list[Work]:
