@@ -116,7 +116,7 @@ def mv(self: Any, vec: Any) -> Any:
 
 
 def dot(self: Any, other: Any) -> Any:
-    return sum_of_all(self * other, None)
+    return sum_of_all(self * other, self._t)  # sums of integers stay of their dtype here
 
 
 def baddbmm(self: Any, a: Any, b: Any, beta: Any, alpha: Any) -> Any:

@@ -57,14 +57,16 @@ def _weighted(x: Any, weight: Any, dim: int, ndim: int) -> Any:
 
 
 def _resample(x: Any, size: Sequence[Any], mode: str, align: bool, scales: Sequence[Any]) -> Any:
-    ndim = len(shape_of(x))
-    for i, m in enumerate(size):
+    ndim, dtype = len(shape_of(x)), x._t
+    whole = not dtype.differentiable and not mode.startswith("nearest")
+    passes = list(enumerate(size))
+    for i, m in reversed(passes) if whole else passes:  # bytes: columns first, rounded each time
         dim = i + 2
         result: Any = None
         for index, weight in _taps(x, shape_of(x)[dim], m, mode, align, scales[i]):
             part = _weighted(call("index_select", x, dim, index), weight, dim, ndim)
             result = part if result is None else result + part
-        x = result
+        x = (result + 0.5).floor().clamp(0, 255).to(dtype) if whole else result
     return x
 
 
