@@ -399,10 +399,12 @@ def view_strides(shape: Sequence[int], strides: Sequence[int], size: Sequence[in
     chunks = _merged(shape, strides)
     result = [0] * len(size)
     dim = len(size) - 1
-    for extent, base in reversed(chunks):
+    for i, (extent, base) in reversed(list(enumerate(chunks))):
         count = 1
+        # What is left goes into the outermost run, whatever the sizes are.
         while dim >= 0 and (
-            (count * size[dim] == extent) is True
+            i == 0
+            or (count * size[dim] == extent) is True
             or possible(count < extent)
             or sure(size[dim] == 1)
         ):
