@@ -8,6 +8,7 @@ import pytest
 import mortice
 from mortice import export, nn
 from mortice.export import Dim, InputKind
+from mortice.utils.pytree import tree_leaves
 
 
 class Net(nn.Module):
@@ -106,3 +107,59 @@ def test_a_transformer_with_varying_length():
 def test_wrong_examples_are_told():
     with pytest.raises(RuntimeError, match="does not fit Net.forward"):
         export.export(Net(), ())
+
+
+def randn(*shape):
+    return mortice.randn(*shape)
+
+
+B, L, H, W = Dim("b"), Dim("l"), Dim("h", min=3), Dim("w", min=3)
+#: Module, example, what varies, another call.
+LAYERS = {
+    "cnn": lambda: (
+        nn.Sequential(
+            nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(8, 8, 3),
+            nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 4),
+        ),
+        (randn(3, 3, 12, 12),), ({0: B},), (randn(1, 3, 12, 12),),
+    ),
+    "image sizes": lambda: (nn.Conv2d(3, 4, 3), (randn(2, 3, 8, 9),), ({0: B, 2: H, 3: W},), (randn(1, 3, 20, 3),)),
+    "transposed": lambda: (nn.ConvTranspose2d(3, 4, 3, stride=2), (randn(2, 3, 5, 5),), ({0: B},), (randn(4, 3, 5, 5),)),
+    "lstm": lambda: (nn.LSTM(4, 5, batch_first=True), (randn(3, 6, 4),), ({0: B},), (randn(5, 6, 4),)),
+    "gru": lambda: (nn.GRU(4, 5), (randn(6, 3, 4),), ({1: B},), (randn(6, 2, 4),)),
+    "attention": lambda: (
+        nn.MultiheadAttention(8, 2, batch_first=True), (randn(3, 6, 8),) * 3, ({0: B, 1: L},) * 3, (randn(2, 4, 8),) * 3,
+    ),
+    "embedding": lambda: (
+        nn.Sequential(nn.Embedding(10, 4), nn.LayerNorm(4), nn.Linear(4, 3)),
+        (mortice.randint(0, 10, (3, 5)),), ({0: B, 1: L},), (mortice.randint(0, 10, (1, 9)),),
+    ),
+    "group norm": lambda: (nn.Sequential(nn.GroupNorm(2, 4), nn.GELU()), (randn(3, 4, 5),), ({0: B},), (randn(6, 4, 5),)),
+    "upsample": lambda: (nn.Upsample(scale_factor=2, mode="bilinear"), (randn(2, 3, 4, 5),), ({0: B},), (randn(1, 3, 4, 5),)),
+    "decoder": lambda: (
+        nn.TransformerDecoderLayer(8, 2, 16, batch_first=True), (randn(3, 4, 8), randn(3, 5, 8)), ({0: B}, {0: B}),
+        (randn(2, 4, 8), randn(2, 5, 8)),
+    ),
+    "loss": lambda: (
+        nn.CrossEntropyLoss(), (randn(4, 5), mortice.tensor([0, 1, 2, 3])), ({0: B}, {0: B}),
+        (randn(2, 5), mortice.tensor([4, 0])),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_layers_at_other_sizes_saved_and_taken_apart(name):
+    layer, example, shapes, other = LAYERS[name]()
+    layer.eval()
+    program = export.export(layer, example, dynamic_shapes=shapes)
+    buffer = io.BytesIO()
+    export.save(program, buffer)
+    buffer.seek(0)
+    loaded = export.load(buffer)
+    with mortice.no_grad():
+        expected = tree_leaves(layer(*other))
+        for one in (program, loaded, loaded.run_decompositions()):
+            found = tree_leaves(one.module()(*other))
+            assert len(found) == len(expected)
+            for a, b in zip(found, expected):
+                assert mortice.allclose(a, b, atol=1e-5)
