@@ -298,3 +298,13 @@ def test_outputs_that_hold_what_passes_keep_are_read_before_they_are_written() -
 
     compiled = check(body, x)
     assert kernels(compiled) == 1
+
+
+@pytest.mark.parametrize("shape", [(0, 6, 3), (2, 6, 0), (3, 0, 4)])
+def test_empty_arrays(shape: tuple[int, ...]) -> None:
+    x = mortice.empty(*shape)
+    check(lambda c, a: (c("_softmax", a, 0, False), c("_log_softmax", a, -1, False)), x)
+    check(lambda c, a: (c("sum.dim_IntList", c("exp", a), [0, 1]), c("mean.dim", a, [1])), x)
+    if not shape[0]:
+        check(lambda c, a: first(c, c("native_group_norm", a, None, None, shape[0], 6, shape[2], 2,
+                                      1e-5)), x)  # fmt: skip

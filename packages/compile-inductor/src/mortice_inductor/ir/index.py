@@ -140,9 +140,11 @@ def _split(e: Expr, n: int) -> tuple[Expr, Expr]:
 
 
 def floordiv(e: Expr, n: int, sizes: Sizes) -> Expr:
-    """``e // n`` for n > 0."""
+    """``e // n`` for n > 0; 0 for n = 0, of which there is no element."""
     if n == 1:
         return e
+    if not n:
+        return ZERO
     q, r = _split(e, n)
     low, high = bounds(r, sizes)
     if low >= 0 and high < n:
@@ -178,8 +180,8 @@ def _coarse(e: Expr, n: int, sizes: Sizes) -> tuple[int, Expr, Expr] | None:
 
 
 def mod(e: Expr, n: int, sizes: Sizes) -> Expr:
-    """``e % n`` for n > 0."""
-    if n == 1:
+    """``e % n`` for n > 0; 0 for n = 0, of which there is no element."""
+    if n <= 1:
         return ZERO
     _, r = _split(e, n)
     low, high = bounds(r, sizes)
@@ -261,6 +263,8 @@ def reshape(
 
     Dimensions are matched in groups of equal product, so that what need not mix does not.
     """
+    if 0 in shape or 0 in to:  # nothing lies anywhere
+        return (ZERO,) * len(to)
     out: list[Expr] = []
     i = j = 0
     while i < len(shape) or j < len(to):
