@@ -259,3 +259,13 @@ def test_names_of_core_commands_are_reserved(shop: Any) -> None:
     shop.add("acme-doc", entries={"mortice.commands": {"doctor": "gone"}})
     said = shop.cli("why", "command:doctor", status=1)
     assert "conflict: `mortice doctor` is core's own command" in said
+
+
+def test_doctor_tells_of_files_that_two_distributions_own(site: Any) -> None:
+    for name in ("acme-mpi", "other-mpi"):
+        info = site.add(name, modules={"lib/libmpi.so": "", f"{name.replace('-', '_')}.py": ""})
+        assert (info / "RECORD").exists()
+    out = site.cli("doctor", status=1)
+    assert "acme-mpi and other-mpi" in out
+    assert "libmpi.so" in out
+    assert "installed last" in out

@@ -140,4 +140,42 @@ def _metadata(load: bool) -> Iterator[Finding]:
         yield "note", name, what
 
 
-CHECKS = (_versions, _configuration, _cache, _plugins, _operators, _metadata)
+def _shared_files(load: bool) -> Iterator[Finding]:
+    """Files that two distributions installed: the last one won, and the other may be broken."""
+    owners: dict[str, set[str]] = {}
+    for folder in {os.path.realpath(path) for path in sys.path if os.path.isdir(path)}:
+        for entry in os.scandir(folder):
+            if entry.name.endswith(".dist-info"):
+                name = entry.name.partition("-")[0].replace("_", "-").lower()
+                for path in _recorded(entry.path):
+                    owners.setdefault(os.path.normpath(os.path.join(folder, path)), set()).add(name)
+    pairs: dict[tuple[str, ...], list[str]] = {}
+    for path, names in owners.items():
+        if len(names) > 1:
+            pairs.setdefault(tuple(sorted(names)), []).append(path)
+    for names, paths in sorted(pairs.items()):
+        more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+        yield (
+            "problem",
+            " and ".join(names),
+            (
+                f"both own {min(paths)}{more}: the one installed last wrote them. Keep one of the "
+                "two in this environment, and reinstall it"
+            ),
+        )
+
+
+def _recorded(folder: str) -> Iterator[str]:
+    """The files of a distribution's RECORD, but for what installers make themselves."""
+    import csv
+
+    try:
+        with open(os.path.join(folder, "RECORD"), newline="", encoding="utf-8") as file:
+            for row in csv.reader(file):
+                if row and not row[0].endswith(".pyc"):
+                    yield row[0]
+    except (OSError, UnicodeDecodeError):  # editable by hand, or no wheel: nothing is known
+        return
+
+
+CHECKS = (_versions, _configuration, _cache, _plugins, _operators, _metadata, _shared_files)
