@@ -432,3 +432,28 @@ def test_indices_computed_inside_end_the_segment(compile: Any) -> None:
     with pytest.raises(errors.DimensionError):
         compile(g)(mortice.ones(3), mortice.tensor([0, 1]))
     assert log == ["after"]
+
+
+OUT: dict[str, Callable[[Any, Any], Any]] = {
+    "fits": lambda x, o: mortice.add(x, x, out=o),
+    "itself": lambda x, o: mortice.mul(x, 2, out=x),
+    "view": lambda x, o: mortice.sin(x[0], out=o[1]),
+    "other_dtype": lambda x, o: mortice.gt(x, 1, out=o),
+    "mm": lambda x, o: mortice.mm(x, x.t(), out=o),
+    "empty": lambda x, o: mortice.exp(x, out=mortice.empty(0)),
+    "values": lambda x, o: mortice.max(x, 0, out=(mortice.empty(4), mortice.empty(4).long())),
+}
+
+
+@pytest.mark.parametrize("name", OUT)
+@pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")
+def test_out(compile: Any, name: str) -> None:
+    def f(x: Any, o: Any) -> Any:
+        result = OUT[name](x, o)
+        return result, o + 1, result is o
+
+    compiled = check(compile, f, two)
+    if name in ("fits", "itself", "view", "other_dtype"):
+        assert len(compiled.segments) == 1
+    with pytest.raises(errors.DTypeError, match="can't be cast"):
+        compile(lambda x: mortice.add(x, 0.5, out=mortice.empty(3).long()))(mortice.ones(3))

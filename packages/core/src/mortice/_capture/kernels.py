@@ -19,8 +19,9 @@ from mortice._capture.reading import read_value
 from mortice._capture.tree import Leaf
 from mortice._dispatch import backends
 from mortice._dispatch import keys as K
-from mortice._dispatch.operator import Kernel, Operator, mark_composite
-from mortice._dispatch.state import GLOBAL, THREAD
+from mortice._dispatch.operator import Kernel, Operator, get, mark_composite
+from mortice._dispatch.state import GLOBAL, THREAD, unrecorded
+from mortice._tensor import rows
 from mortice._tensor.make import storage_of
 from mortice._tensor.tensor import Tensor
 
@@ -118,8 +119,10 @@ def kernel(op: Operator, keys: int) -> Kernel:
     devices = sum(1 for _ in K.devices_in(keys))
     if keys & (K.MODE | K.PYTHON) and not keys & (K.AUTOGRAD | K.FAKE | K.META):
         return _through_python(op, beneath)
-    if keys & _NOT_RECORDED or devices > 1 or op.row.kind == "out":
+    if keys & _NOT_RECORDED or devices > 1:
         return _immediate(op, beneath)
+    if op.row.kind == "out":
+        return _into_out(op, beneath)
     if op.name in effects.VALUES:
         return _reading(op, beneath)
     if op.name in effects.IMMEDIATE:
@@ -197,6 +200,37 @@ def _immediate(op: Operator, beneath: int) -> Kernel:
         return recorder.run_now(op, beneath, args)
 
     return mark_composite(run)
+
+
+def _into_out(op: Operator, beneath: int) -> Kernel:
+    """``out=`` is a copy of the result, where the tensor has the result's sizes."""
+    functional = get(op.row.functional)
+    n = len(functional.schema.arguments)
+    immediate = _immediate(op, beneath)
+    tags = frozenset(op.row.tags) | frozenset(functional.row.tags)
+    if beneath & K.AUTOGRAD or tags & _PARTICULAR or len(op.schema.mutated) != 1:
+        return immediate
+
+    def into_out(*args: Any) -> Any:
+        recorder = THREAD.recorder
+        if recorder is None:
+            return immediate(*args)
+        result, out = functional(*args[:n]), args[n]
+        rows.check_cast(op, result._t, out._t)
+        if tuple(result._a.shape) == tuple(out._a.shape) and result.device == out.device:
+            rows.check_overlap(op, out)
+            get("copy_")(out, result, False)
+        else:
+            with unrecorded(f"{op.name} resizes what it writes to"):
+                recorder.note_immediate(op)
+                rows.fill_out(op, out, result)
+        return out
+
+    return mark_composite(into_out)
+
+
+#: Tags of operators whose ``out=`` forms ask more of the tensor than that the result fits.
+_PARTICULAR = frozenset(("distinct_out", "exact_out"))
 
 
 def _reading(op: Operator, beneath: int) -> Kernel:

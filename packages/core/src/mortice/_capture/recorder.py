@@ -237,9 +237,13 @@ class Recorder:
         if self.at.parent is None:
             breaks.note(self, breaks.running(op.name))
         with unrecorded(breaks.running(op.name)):
-            if self.trace is not None:
-                self.trace.immediate.append((len(self.trace.runs), op.name))
+            self.note_immediate(op)
             return op.lookup(op.keys_of(args) & ~K.RECORD)(*args)
+
+    def note_immediate(self, op: Any) -> None:
+        """Note that an operator runs by itself."""
+        if self.trace is not None:
+            self.trace.immediate.append((len(self.trace.runs), op.name))
 
     def value_read(self, tensor: Any, kind: str, value: Any) -> Any:
         """Note that Python gets to know a value; returns it, as the replay before has read it."""
@@ -274,7 +278,7 @@ class Recorder:
                     plan = step.plans[mask] = self.compiled.plan(self, step, mask)
                 tensors = [leaf.tensor for leaf in self.leaves]
                 numbers, generators, drawn = self.numbers, self.generators, self.draws
-                written = plan.written_storages(tensors) if plan.written else ()
+                written = plan.written_storages(tensors) if plan.written else []
                 traced = self.trace is not None
                 places = [(g.device, *g.position()) for g in generators] if traced else []
                 self._begin()
