@@ -16,7 +16,7 @@ import click
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
 )
 @click.option("-n", "--nproc-per-node", "processes", default=1, help="Ranks on each node.")
-@click.option("--engine", default="local", help="Who starts them: local, mpi, slurm, ray, ...")
+@click.option("--engine", default="local", help="Who starts them: local, mpi, slurm, or a plug-in.")
 @click.option("--nnodes", "nodes", default=1, help="Machines that take part.")
 @click.option("--node-rank", "node", default=0, help="Which of them this is.")
 @click.option("--master-addr", "address", default="127.0.0.1", help="Address of node 0.")

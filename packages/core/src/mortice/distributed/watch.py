@@ -29,7 +29,7 @@ class Watch:
         self._gone: frozenset[int] = frozenset()
         self._asked = float("-inf")
         self._lock = threading.Lock()
-        self.notices = store.leave_will("gone", f"{rank},")
+        store.leave_will("gone", f"{rank},")
 
     def leave(self) -> None:
         """This rank ends as it should."""

@@ -1,8 +1,8 @@
 """Launching: from a command to a gang of ranks, by an engine.
 
 An engine is a class found by entry point (group ``mortice.launchers``); ``mortice run`` asks it to
-run a Job. ``local`` supervises processes on this machine; ``mpi``, ``slurm`` and ``ray`` leave
-starting to those.
+run a Job. ``local`` supervises processes on this machine; ``mpi`` and ``slurm`` leave starting to
+mpiexec and srun.
 """
 
 from __future__ import annotations
