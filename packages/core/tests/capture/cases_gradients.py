@@ -253,6 +253,24 @@ def write_through_a_detached_alias():
     return f, both((None, lambda: ((t(), t()), {})), (None, one(5.0, 1.0)))
 
 
+@case(REPLAY, 2)
+def one_input_after_a_write_to_a_result():
+    """Inputs become one tensor, and the replay gives up after it wrote to memory of its own."""
+
+    def f(x, y):
+        z = x + y
+        if z.sum() > 50:
+            return z
+        z.mul_(x).add_(y)
+        return z * 2 if z[0] < z[1] else z * 3
+
+    def one(a, b):
+        q = t(a, b)
+        return lambda: ((q, q), {})
+
+    return f, both((None, lambda: ((t(), t()), {})), (None, one(5.0, 1.0)))
+
+
 @case(REPLAY, 1)
 def tensor_identity():
     def f(x, y):

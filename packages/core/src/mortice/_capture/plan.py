@@ -229,7 +229,7 @@ class _Builder:
                     given.setdefault(id(source), (source, self.stage_of(source)))
                     if i in targets:
                         written[id(source)] = source
-        if not written:
+        if not written and not (self.reads and any(run.writes for run in runs)):
             return
         tensors = {id(s): t for t, s in self.watch.known_tensors()}
         # A replay that gives up after a write must find the same inputs apart when it goes on.
