@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -164,9 +165,10 @@ def agree(w: Workload, a: str, b: str) -> float:
 
 
 def run(
-    workloads: list[Workload], frameworks: list[str], threads: list[int], phases: int, batches: int
-) -> list[dict[str, Any]]:
-    """One row per workload and number of threads."""
+    workloads: list[Workload], frameworks: list[str], threads: list[int], phases: int,
+    batches: int, show: Callable[[list[dict[str, Any]]], None],
+) -> list[dict[str, Any]]:  # fmt: skip
+    """One row per workload and number of threads; ``show`` is called after each."""
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as scratch:
         for w in workloads:
@@ -184,6 +186,7 @@ def run(
                 }
                 rows.append(row)
                 print(line(row), flush=True)
+                show(rows)
     return rows
 
 
@@ -269,12 +272,16 @@ def main() -> None:
     head = describe("mortice", "mortice-inductor", "numpy", "llvmlite", "torch", "jax", "numba")
     threads = [int(n) for n in given.threads.split(",")]
     phases, batches = (1, 7) if given.quick else (3, 15)
-    rows = run(chosen, names, threads, phases, batches)
+
+    def show(rows: list[dict[str, Any]]) -> None:
+        """Writes what there is: a run that is broken off keeps its rows."""
+        if not given.no_write:
+            lines, _ = report(rows, names)
+            RESULTS.write_text("\n".join(["# Compiled code", "", *head, "", *lines, ""]))
+
+    rows = run(chosen, names, threads, phases, batches, show)
     lines, good = report(rows, names)
-    text = "\n".join(["# Compiled code", "", *head, "", *lines, ""])
-    print(text)
-    if not given.no_write:
-        RESULTS.write_text(text)
+    print("\n".join(["# Compiled code", "", *head, "", *lines]))
     if given.strict and not good:
         raise SystemExit("a target is not met")
 
