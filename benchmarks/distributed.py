@@ -3,13 +3,14 @@
     python benchmarks/distributed.py [--ranks 2 4] [--blocks N] [--largest BYTES] [--no-write]
 
 All processes of both sides live at the same time and take turns, block by block, so that what else
-the machine does hits both. A figure is the best block's mean time per operation, the slowest rank
-counting. Writes benchmarks/results/distributed.md.
+the machine does hits both. A figure is the best block's median operation, the slowest rank counting:
+means are those of the scheduler where other programs run. Writes benchmarks/results/distributed.md.
 """
 
 from __future__ import annotations
 
 import argparse
+import statistics
 import sys
 import time
 from collections.abc import Callable
@@ -37,10 +38,12 @@ _made: dict[Any, Any] = {}
 def _repeated(operation: Callable[[], Any], meet: Callable[[], Any], count: int) -> float:
     operation()
     meet()
-    start = time.perf_counter()
+    taken: list[float] = []
     for _ in range(count):
+        start = time.perf_counter()
         operation()
-    return (time.perf_counter() - start) / count
+        taken.append(time.perf_counter() - start)
+    return statistics.median(taken)
 
 
 def mortice_all_reduce(rank: int, size: int, nbytes: int, count: int) -> float:
@@ -181,8 +184,8 @@ HEAD = """# Distributed
 
 `python benchmarks/distributed.py`: all_reduce of float32, and a DDP step of a 20 M parameter model
 (batch 32), on processes of one machine. gloo: TCP over the loopback, Gloo's ring algorithm on both
-sides; no shared memory. mpi: MPICH over shared memory on both sides. The best of {blocks} blocks of
-each, which take turns.
+sides; no shared memory. mpi: MPICH over shared memory on both sides. The median operation of the
+best of {blocks} blocks of each, which take turns.
 
 | | ranks | data | mortice | beside | theirs | ratio |
 |---|---|---|---|---|---|---|
