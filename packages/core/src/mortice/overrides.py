@@ -130,6 +130,10 @@ def _public_functions(space: Any) -> dict[str, Any]:
     }
 
 
+#: ``x.npu()`` and the like, which every device type in use adds to Tensor, are ``x.to``.
+_DEVICE_METHODS = "mortice._tensor.device_methods"
+
+
 def get_overridable_functions() -> dict[Any, list[Any]]:
     """Namespace -> the functions in it that ``__mortice_function__`` is offered.
 
@@ -147,7 +151,11 @@ def get_overridable_functions() -> dict[Any, list[Any]]:
         for name in _OVERRIDABLE_MODULES
     ]
     return {
-        space: [f for name, f in _public_functions(space).items() if name not in ignored]
+        space: [
+            f
+            for name, f in _public_functions(space).items()
+            if name not in ignored and f.__module__ != _DEVICE_METHODS
+        ]
         for space, ignored in spaces
     }
 

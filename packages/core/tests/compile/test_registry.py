@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import sys
+import sysconfig
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -101,23 +105,35 @@ def test_a_misspelt_name_gets_the_nearest() -> None:
 
 
 def test_the_default_says_how_to_install_it(site) -> None:
-    said = site.run("""
+    code = """if True:
         import mortice
         assert mortice.compiler.get_default_backend() == "inductor"
         try:
             mortice.compiler.options_of()
         except RuntimeError as error:
             print(error)
-        """, PYTHONPATH=_core_only(site))  # fmt: skip
+        """
+    # -S: of what is installed here, only what the folder links to.
+    child = site.start("-S", "-c", code, PYTHONPATH=str(_without_inductor(site.root / "core")))
+    said, errors = child.communicate(timeout=100)
+    assert not errors
     assert "no compile backend 'inductor' is installed" in said
     assert "comes with the package mortice-inductor: pip install" in said
     assert 'backend="aot_eager"' in said
 
 
-def _core_only(site) -> str:
-    from pathlib import Path
-
-    return str(Path(mortice.__file__).parents[1])
+def _without_inductor(folder: Path) -> Path:
+    """Make a folder with all that is on this process's path but mortice-inductor."""
+    folder.mkdir()
+    standard = sysconfig.get_paths()["stdlib"], sysconfig.get_paths()["platstdlib"]
+    for entry in map(Path, filter(os.path.isdir, sys.path)):
+        if str(entry) in standard or (str(entry.parent) in standard and "site" not in entry.name):
+            continue
+        for found in entry.iterdir():
+            link = folder / found.name
+            if found.suffix != ".pth" and "inductor" not in found.name and not link.exists():
+                link.symlink_to(found)
+    return folder
 
 
 def test_the_default_is_set_by_name_or_function() -> None:
