@@ -14,7 +14,7 @@ import pytest
 @pytest.fixture(scope="module")
 def site(wheelhouse: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("site")
-    (wheel,) = wheelhouse.glob("dovetail_compiler-*.whl")
+    (wheel,) = wheelhouse.glob("examples/dovetail_compiler-*.whl")
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(folder)
     return folder

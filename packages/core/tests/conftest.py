@@ -8,10 +8,14 @@ import signal
 import subprocess
 import sys
 import textwrap
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+#: Comparisons with PyTorch are for the session `parity`.
+collect_ignore_glob = [] if find_spec("torch") is not None else ["*/test_parity_*.py"]
 
 
 def take_interrupts() -> None:

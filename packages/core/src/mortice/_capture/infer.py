@@ -131,6 +131,7 @@ _TRIED = frozenset(("pointwise", "reduction"))
 
 
 def _tried(op: Operator, args: Any) -> bool:
+    from mortice._base import config
     from mortice._tensor.make import empty
 
     def single(x: Any) -> Any:
@@ -140,7 +141,9 @@ def _tried(op: Operator, args: Any) -> bool:
         get("fill_.Scalar")(made, 1)
         return made
 
-    with unrecorded(flush=False), no_grad():
+    # Where the device has no kernel, nothing leaves it by being tried: the compiled graph may have
+    # code for it.
+    with unrecorded(flush=False), no_grad(), config.override(fallback="silent"):
         try:
             op(*[single(x) for x in args])
         except Exception:
