@@ -63,10 +63,9 @@ CODE = {name: k for k, name in enumerate(OPERATIONS)}
 #: Words of a tensor block: class, dtype, keys, dimensions, then sizes and strides in bytes.
 TENSOR_HEAD = 4
 
-_FLAGS = 168  # PyTypeObject.tp_flags
 _VERSION = 384  # PyTypeObject.tp_version_tag
-_SIZE = 16  # ob_size of list and tuple, ma_used of dict
-_LIST, _TUPLE, _DICT = 1 << 25, 1 << 26, 1 << 29
+_SIZE = c.DICT_SIZE  # the same place in lists and tuples
+_LIST, _TUPLE, _DICT = c.LIST_KIND, c.TUPLE_KIND, c.DICT_KIND
 
 
 def version_of(cls: type) -> int:
@@ -169,7 +168,7 @@ class _Machine:
         return self.code.field(x, c.OB_TYPE)
 
     def flags_of(self, x: str) -> str:
-        return self.code.field(self.type_of(x), _FLAGS, "i64")
+        return self.code.field(self.type_of(x), c.TYPE_FLAGS, "i64")
 
     def flagged(self, x: str, flags: int) -> None:
         found = self.code.value(f"and i64 {self.flags_of(x)}, {flags}")

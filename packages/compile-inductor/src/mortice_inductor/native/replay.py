@@ -13,6 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import mortice
 from mortice import native as core
 from mortice.native import NativeEntry, NativePlan
 from mortice.native import guards as g
@@ -162,7 +163,7 @@ class _Program:
 
     def unchanged(self, cls: type) -> None:
         """That nothing in a class or its bases has changed since now."""
-        flags = c.word(id(cls) + 168)
+        flags = c.word(id(cls) + c.TYPE_FLAGS)
         if id(cls) in self.classes or not flags & _HEAP_TYPE or flags & _IMMUTABLE:
             return
         try:
@@ -217,7 +218,7 @@ class _Program:
             holder, offset = self.core.default_dtype
             self.op("word", id(holder) + offset, self.object(value))
         elif name == "default device" and not self.core.default_devices and found is value:
-            self.op("word", id(self.core.default_devices) + 16, 0)
+            self.op("word", id(self.core.default_devices) + c.LIST_SIZE, 0)
         else:
             raise Unsuited(name)
 
@@ -335,13 +336,7 @@ def _is_like(condition: Any, tensor: Any) -> bool:
     return core.is_like(condition, tensor)
 
 
-def _interned_types() -> tuple[type, ...]:
-    import mortice
-
-    return (mortice.dtype, mortice.device, mortice.layout, mortice.memory_format)
-
-
-_INTERNED = _interned_types()
+_INTERNED = (mortice.dtype, mortice.device, mortice.layout, mortice.memory_format)
 
 _SOURCES: dict[type, Callable[[_Program, Any], int]] = {
     g.Argument: _Program.argument,

@@ -22,12 +22,18 @@ LIST_SIZE = 16
 LIST_ITEMS = 24
 CELL_VALUE = 16
 BYTES_DATA = 32
+DICT_SIZE = 16
+TYPE_FLAGS = 168
 ARRAY_DATA = 16
 ARRAY_NDIM = 24
 ARRAY_DIMS = 32
 ARRAY_STRIDES = 40
 ARRAY_DESCR = 56
 ARRAY_FLAGS = 64
+
+#: Bits of a type's flags: subclasses of list, tuple and dict.
+LIST_KIND, TUPLE_KIND, DICT_KIND = 1 << 25, 1 << 26, 1 << 29
+TYPE_KINDS = LIST_KIND | TUPLE_KIND | DICT_KIND
 
 #: numpy's flag bits.
 C_CONTIGUOUS, ALIGNED, WRITEABLE = 0x1, 0x100, 0x400
@@ -101,6 +107,7 @@ def _probes() -> list[tuple[str, bool]]:
     marker = object()
     array = np.zeros((3, 5), np.float32)
     at = id(array)
+    named = {"a": 1, "b": 2, "c": 3}
     pair, pair_list = (marker, None), [marker, None]
 
     def closed() -> object:
@@ -118,6 +125,10 @@ def _probes() -> list[tuple[str, bool]]:
         ("tuple", word(id(pair) + TUPLE_SIZE) == 2 and word(id(pair) + TUPLE_ITEMS) == id(marker)),
         ("list", word(id(pair_list) + LIST_SIZE) == 2
                  and word(word(id(pair_list) + LIST_ITEMS)) == id(marker)),
+        ("dict", word(id(named) + DICT_SIZE) == 3),
+        ("type", word(id(dict) + TYPE_FLAGS) & TYPE_KINDS == DICT_KIND
+                 and word(id(list) + TYPE_FLAGS) & TYPE_KINDS == LIST_KIND
+                 and word(id(tuple) + TYPE_FLAGS) & TYPE_KINDS == TUPLE_KIND),
         ("cell", word(id(cell) + CELL_VALUE) == id(marker)),
         ("bytes", ctypes.string_at(id(data) + BYTES_DATA, 7) == data),
         ("ndarray", word(at + ARRAY_DATA) == array.ctypes.data
