@@ -11,16 +11,14 @@ from typing import Any
 
 import pytest
 from packages.core.tests.capture import playing
+from packages.core.tests.capture.observing import supported
 
 import mortice
 from mortice._capture import replay
-from mortice._capture.observer import decode
 
 plugin = pytest.importorskip("mortice_inductor.plugin")
 
-pytestmark = pytest.mark.skipif(
-    sys.version_info[:2] not in decode.VERSIONS, reason="no opcode table for this Python"
-)
+pytestmark = supported
 
 
 def guarded(gm: Any, inputs: Sequence[Any], *, options: Any = None) -> Callable[..., Any]:

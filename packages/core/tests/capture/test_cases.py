@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import pathlib
-import sys
 from typing import Any
 
 import pytest
 from packages.core.tests.capture import playing
+from packages.core.tests.capture.observing import supported
 
 import mortice
 from mortice._capture import stretch
 from mortice._capture.observer import decode
-
-supported = pytest.mark.skipif(
-    sys.version_info[:2] not in decode.VERSIONS, reason="no opcode table for this Python"
-)
 
 
 def by_name(c: Any) -> str:

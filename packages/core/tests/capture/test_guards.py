@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import collections
 import gc
-import sys
 import types
 import weakref
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from packages.core.tests.capture.observing import supported
 
 import mortice
 from mortice._capture.guard_check import first_failure
 from mortice._capture.guard_code import compile_check
 from mortice._capture.guard_fast import fast_check
-from mortice._capture.observer import decode, observe
+from mortice._capture.observer import observe
 from mortice._capture.versions import can_read
 
-pytestmark = pytest.mark.skipif(
-    sys.version_info[:2] not in decode.VERSIONS, reason="no opcode table for this Python"
-)
+pytestmark = supported
 
 
 class Layer:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sys
 import traceback
 import typing
 import warnings
@@ -17,13 +16,12 @@ from packages.core.tests.capture.observer_programs import (
     Base,
     Pair,
 )
+from packages.core.tests.capture.observing import supported
 
 import mortice
-from mortice._capture.observer import decode, observe
+from mortice._capture.observer import observe
 
-pytestmark = pytest.mark.skipif(
-    sys.version_info[:2] not in decode.VERSIONS, reason="no opcode table for this Python"
-)
+pytestmark = supported
 
 
 def norm(x: Any) -> Any:

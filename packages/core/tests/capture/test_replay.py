@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from typing import Any
 
 import pytest
+from packages.core.tests.capture.observing import supported
 
 import mortice
 from mortice._capture import replay, stretch
-from mortice._capture.observer import decode
 
-pytestmark = pytest.mark.skipif(
-    sys.version_info[:2] not in decode.VERSIONS, reason="no opcode table for this Python"
-)
+pytestmark = supported
 
 
 def compiled(f: Any, **more: Any) -> Any:
