@@ -176,8 +176,11 @@ def test_a_signal_is_told(runs: Runs) -> None:
 
 def test_the_gang_is_restarted(runs: Runs) -> None:
     script = runs.script("""
-        print("attempt", attempt)
+        print("attempt", attempt, flush=True)
+        open(f"printed.{attempt}.{rank}", "w").close()
         if attempt < 2 and rank == 1:
+            while not os.path.exists(f"printed.{attempt}.0"):
+                time.sleep(0.01)
             sys.exit(3)
         if attempt < 2:
             time.sleep(60)
