@@ -15,6 +15,7 @@ from packages.core.tests.capture.observing import supported
 
 import mortice
 from mortice._capture import replay
+from mortice.compiler import declare
 
 plugin = pytest.importorskip("mortice_inductor.plugin")
 
@@ -26,7 +27,7 @@ def guarded(gm: Any, inputs: Sequence[Any], *, options: Any = None) -> Callable[
     return gm
 
 
-guarded.native_entry = plugin.native_entry  # type: ignore[attr-defined]
+declare(guarded, native_entry=plugin.native_entry)
 
 
 @pytest.fixture(autouse=True)

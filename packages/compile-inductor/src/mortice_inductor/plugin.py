@@ -53,8 +53,14 @@ def describe_options() -> dict[str, Option]:
     return {o.name: Option(o.type.__name__, o.default, o.doc) for o in OPTIONS}
 
 
-setattr(inductor, "native_entry", native_entry)  # noqa: B010, a function's attribute
-declare(inductor, options=None, modes=MODES, check=check_options, describe=describe_options)
+declare(
+    inductor,
+    options=None,
+    modes=MODES,
+    check=check_options,
+    describe=describe_options,
+    native_entry=native_entry,
+)
 
 
 @hookimpl

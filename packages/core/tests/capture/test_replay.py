@@ -10,6 +10,7 @@ from packages.core.tests.capture.observing import supported
 
 import mortice
 from mortice._capture import replay, stretch
+from mortice.compiler import declare
 
 pytestmark = supported
 
@@ -290,7 +291,7 @@ def test_plans_for_any_size_are_not_made_native() -> None:
     def backend(gm: Any, example_inputs: Any) -> Any:
         return gm
 
-    backend.native_entry = lambda plan: asked.append(plan)  # type: ignore[attr-defined]
+    declare(backend, native_entry=asked.append)
     sized = mortice.compile(lambda x: x * 2, backend=backend)
     for n in range(40):
         sized(mortice.ones(2 + n % 5))

@@ -1,6 +1,6 @@
 """The seam to native code: a replay plan as a backend is given it, and what it gives back.
 
-A backend whose function has an attribute ``native_entry`` is asked, once a plan has replayed
+A backend that declares a ``native_entry`` is asked, once a plan has replayed
 ``NATIVE_AFTER`` times, for one callable that checks the plan's guards, runs it and makes the
 result. The Python form here, ``stretch.Node``, means the same and stays behind it: every call that
 the native one does not take goes there.
@@ -68,9 +68,3 @@ class NativeEntry:
 
     call: Callable[..., Any]
     answered: Callable[[], int]
-
-
-def native_entry(backend: Any, plan: NativePlan) -> NativeEntry | None:
-    """The backend's entry for a plan; None where it has none."""
-    make = getattr(backend, "native_entry", None)
-    return None if make is None else make(plan)

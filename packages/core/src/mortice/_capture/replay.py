@@ -18,7 +18,7 @@ from mortice._capture import reasons as told
 from mortice._capture.guard_check import first_failure
 from mortice._capture.guard_code import Unreachable
 from mortice._capture.guards import Guard
-from mortice._capture.native_seam import NATIVE_AFTER, native_entry
+from mortice._capture.native_seam import NATIVE_AFTER
 from mortice._capture.prefix import Prefix
 
 #: Calls with effects, or things unknown, that are observed before the function always runs.
@@ -188,11 +188,12 @@ class Replay:
     def _go_native(self, node: Any, args: Any, kwargs: Any) -> None:
         """Let the backend answer calls like this one; others go where they went before."""
         compiled = self.compiled
-        if any(run.any_sizes for run in node.stretch.runs):
+        make = compiled.settings.declaration.native_entry
+        if make is None or any(run.any_sizes for run in node.stretch.runs):
             return  # native code has sizes as constants
         with self._lock:
             miss = compiled.native or compiled.by_python
-            entry = native_entry(compiled.settings.backend, node.native_plan(args, kwargs, miss))
+            entry = make(node.native_plan(args, kwargs, miss))
             if entry is None:
                 return
             compiled.verdict.native.append(entry.answered)

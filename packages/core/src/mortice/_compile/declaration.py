@@ -53,6 +53,8 @@ class Declaration:
             over as it was captured; otherwise forward and backward are traced and given apart.
         check: With ``options=None``: called with the options given, raises OptionError.
         describe: With ``options=None``: gives the options there are, for lists.
+        native_entry: Makes one native callable of a replay plan (``mortice.native.NativePlan``), or
+            gives None where the plan stays Python's.
     """
 
     options: Mapping[str, Option] | None = field(default_factory=_nothing)
@@ -61,6 +63,7 @@ class Declaration:
     differentiable: bool = False
     check: Callable[[Mapping[str, Any]], None] | None = None
     describe: Callable[[], Mapping[str, Option]] | None = None
+    native_entry: Callable[[Any], Any] | None = None
 
     def listed(self) -> Mapping[str, Option]:
         """The options there are, as far as they are known."""
@@ -80,6 +83,7 @@ def declare(
     differentiable: bool = False,
     check: Callable[[Mapping[str, Any]], None] | None = None,
     describe: Callable[[], Mapping[str, Option]] | None = None,
+    native_entry: Callable[[Any], Any] | None = None,
 ) -> Callable[..., Any]:
     """Note a Declaration on a backend's function; returns the function.
 
@@ -109,6 +113,7 @@ def declare(
         differentiable,
         check,
         describe,
+        native_entry,
     )
     try:
         setattr(fn, _ATTRIBUTE, told)
