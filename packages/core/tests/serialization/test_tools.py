@@ -128,7 +128,7 @@ def test_convert_command(tmp_path: Path, capsys: Any) -> None:
     )
     code, _, err = run(capsys, "convert", source, target)
     assert code == 1
-    assert "'epoch' is a int" in err
+    assert "'epoch' is of type int" in err
     assert "--key" in err
     code, out, _ = run(capsys, "convert", source, target, "--key", "model")
     assert (code, out.split(": ")[1]) == (0, "2 tensors\n")
@@ -139,10 +139,14 @@ def test_convert_command(tmp_path: Path, capsys: Any) -> None:
     code, _, err = run(capsys, "convert", target, back)
     assert code == 1
     assert "--force" in err
+    code, _, err = run(capsys, "convert", target, tmp_path / "d.xyz")
+    assert code == 1
+    assert ".safetensors, .pt" in err
+    assert not (tmp_path / "d.xyz").exists()
     code, _, _ = run(capsys, "convert", source, back, "--force", "--key", "model.a.b")
     assert code == 0
     assert serialization.load(back).item() == 1
-    for key, message in (("modle", "Did you mean 'model'"), ("epoch.x", "inside a int")):
+    for key, message in (("modle", "Did you mean 'model'"), ("epoch.x", "inside a value of type int")):
         code, _, err = run(capsys, "convert", source, back, "--force", "--key", key)
         assert code == 1
         assert message in err
@@ -154,7 +158,7 @@ def test_what_safetensors_cannot_hold(tmp_path: Path) -> None:
     for obj, message in (
         ([1], "not a list"),
         ({1: mortice.tensor(1)}, "names for keys"),
-        ({"x": 1}, "'x' is a int"),
+        ({"x": 1}, "'x' is of type int"),
         ({"x": make.meta((2,), mortice.float32)}, "no data to write"),
         ({"x": mortice.tensor([1j]).to(mortice.complex128)}, "no counterpart"),
     ):

@@ -40,6 +40,8 @@ DTYPES = {
     "F8_E4M3FNUZ": "float8_e4m3fnuz",
     "F8_E5M2FNUZ": "float8_e5m2fnuz",
 }
+#: What a target's name may end in: the first is safetensors' format, the others are PyTorch's.
+SUFFIXES = (".safetensors", ".pt", ".pth", ".bin", ".ckpt")
 _WRITABLE = frozenset(DTYPES.values())
 # Those that the library gives as numpy arrays; the others come as bytes.
 _NUMPY = frozenset(name for name in _WRITABLE if not name.startswith(("bfloat", "float8")))
@@ -151,7 +153,7 @@ def _check(name: Any, t: Any) -> None:
         raise InvalidValue(f"a safetensors file has names for keys, not {name!r}. {fix}")
     if not isinstance(t, Tensor):
         raise InvalidValue(
-            f"a safetensors file holds tensors only; {name!r} is a {type(t).__name__}. {fix}"
+            f"a safetensors file holds tensors only; {name!r} is of type {type(t).__name__}. {fix}"
         )
     if t.is_meta:
         raise InvalidValue(f"{name!r} is on the meta device and has no data to write.")
@@ -160,14 +162,19 @@ def _check(name: Any, t: Any) -> None:
 
 
 def convert(source: str, target: str, *, key: str = "", force: bool = False) -> int:
-    """Convert between ``.safetensors`` and ``.pt`` (and other) files; returns how many tensors.
+    """Convert between ``.safetensors`` and ``.pt`` files; returns how many tensors.
 
-    ``key`` picks a part of the source by its path, such as ``model.encoder``. An existing target
+    The end of ``target``'s name, one of ``SUFFIXES``, says which it becomes. ``key`` picks a part of the source by its path, such as ``model.encoder``. An existing target
     is an error but with ``force``.
     """
     from mortice.serialization.load import load
     from mortice.serialization.save import save
 
+    suffix = os.path.splitext(target)[1]
+    if suffix not in SUFFIXES:
+        raise InvalidValue(
+            f"the name {target!r} does not say what to write: end it in {', '.join(SUFFIXES)}."
+        )
     if os.path.exists(target) and not force:
         raise InvalidValue(f"{target!r} exists. Give another name, or --force to replace it.")
     data = _part(load(source, map_location="cpu"), key)
@@ -190,4 +197,4 @@ def _part(data: Any, key: str) -> Any:
         names = [n for n in data if isinstance(n, str)]
         hint = nearest(key, names) or f" There are: {', '.join(names[:20])}."
         raise InvalidValue(f"the file has no part {key!r}.{hint}")
-    raise InvalidValue(f"there is no part {key!r} inside a {type(data).__name__}.")
+    raise InvalidValue(f"there is no part {key!r} inside a value of type {type(data).__name__}.")
