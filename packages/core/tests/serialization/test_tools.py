@@ -146,7 +146,10 @@ def test_convert_command(tmp_path: Path, capsys: Any) -> None:
     code, _, _ = run(capsys, "convert", source, back, "--force", "--key", "model.a.b")
     assert code == 0
     assert serialization.load(back).item() == 1
-    for key, message in (("modle", "Did you mean 'model'"), ("epoch.x", "inside a value of type int")):
+    for key, message in (
+        ("modle", "Did you mean 'model'"),
+        ("epoch.x", "inside a value of type int"),
+    ):
         code, _, err = run(capsys, "convert", source, back, "--force", "--key", key)
         assert code == 1
         assert message in err
