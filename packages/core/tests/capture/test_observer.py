@@ -6,6 +6,7 @@ import logging
 import traceback
 import typing
 import warnings
+import weakref
 from typing import Any
 
 import pytest
@@ -245,3 +246,19 @@ def test_namedtuple_results_are_fresh() -> None:
     value, w = observe(f, (), {})
     assert value == 4
     assert not w.reasons, w.reasons
+
+
+def test_what_is_not_looked_into_keeps_nothing_alive() -> None:
+    """Why a function is not looked into is remembered; not where that was found out."""
+
+    class Here:
+        pass
+
+    def f() -> int:
+        here = Here()
+        alive.append(weakref.ref(here))
+        return sum(x for x in (1, 2))  # a generator
+
+    alive: list[weakref.ref[Here]] = []
+    observe(f, (), {})
+    assert [r() for r in alive] == [None]

@@ -8,7 +8,9 @@ from typing import Any
 import mortice
 from mortice_nn.optim.optimizer import (
     Closure,
+    MakeState,
     Optimizer,
+    begin,
     check_betas,
     check_common,
     check_range,
@@ -17,14 +19,35 @@ from mortice_nn.optim.optimizer import (
     new_step,
     number,
     run_closure,
+    zeros,
 )
 
 
-def _moments(p: Any, state: dict[str, Any], *names: str) -> None:
-    """The state of a parameter seen for the first time."""
+def _moments(*names: str) -> MakeState:
+    """Makes the state of a parameter seen for the first time: a step count and zeros."""
+
+    def make(p: Any, state: dict[str, Any], group: dict[str, Any]) -> None:
+        state["step"] = new_step()
+        for name in names:
+            state[name] = zeros(p)
+
+    return make
+
+
+_TWO_MOMENTS = _moments("exp_avg", "exp_avg_sq")
+_WITH_LARGEST = _moments("exp_avg", "exp_avg_sq", "max_exp_avg_sq")
+_WITH_NORM = _moments("exp_avg", "exp_inf")
+
+
+def _adam_state(p: Any, state: dict[str, Any], group: dict[str, Any]) -> None:
+    (_WITH_LARGEST if group["amsgrad"] else _TWO_MOMENTS)(p, state, group)
+
+
+def _nadam_state(p: Any, state: dict[str, Any], group: dict[str, Any]) -> None:
     state["step"] = new_step()
-    for name in names:
-        state[name] = mortice.zeros_like(p, requires_grad=False)
+    state["mu_product"] = mortice.ones((), dtype=mortice.float32)
+    state["exp_avg"] = zeros(p)
+    state["exp_avg_sq"] = zeros(p)
 
 
 class Adam(Optimizer):
@@ -69,19 +92,17 @@ class Adam(Optimizer):
 
     def step(self, closure: Closure = None) -> Any:
         loss = run_closure(closure)
+        begin(self, _adam_state)
         for group in self.param_groups:
             rate = number(group["lr"])
             beta1, beta2 = (number(beta) for beta in group["betas"])
             decay, eps, amsgrad = group["weight_decay"], group["eps"], group["amsgrad"]
             decoupled = group["decoupled_weight_decay"]
-            names = ("exp_avg", "exp_avg_sq", *(("max_exp_avg_sq",) if amsgrad else ()))
             for p in group["params"]:
                 grad = gradient(p, group, 0 if decoupled else decay)
                 if grad is None:
                     continue
                 state = self.state[p]
-                if not state:
-                    _moments(p, state, *names)
                 step = count_step(state)
                 mean, square = state["exp_avg"], state["exp_avg_sq"]
                 if decoupled and decay:
@@ -169,6 +190,7 @@ class Adamax(Optimizer):
 
     def step(self, closure: Closure = None) -> Any:
         loss = run_closure(closure)
+        begin(self, _WITH_NORM)
         for group in self.param_groups:
             rate = number(group["lr"])
             beta1, beta2 = group["betas"]
@@ -177,8 +199,6 @@ class Adamax(Optimizer):
                 if grad is None:
                     continue
                 state = self.state[p]
-                if not state:
-                    _moments(p, state, "exp_avg", "exp_inf")
                 step = count_step(state)
                 mean, largest = state["exp_avg"], state["exp_inf"]
                 mean.mul_(beta1).add_(grad, alpha=1 - beta1)
@@ -224,6 +244,7 @@ class NAdam(Optimizer):
 
     def step(self, closure: Closure = None) -> Any:
         loss = run_closure(closure)
+        begin(self, _nadam_state)
         for group in self.param_groups:
             rate = number(group["lr"])
             beta1, beta2 = group["betas"]
@@ -234,11 +255,6 @@ class NAdam(Optimizer):
                 if grad is None:
                     continue
                 state = self.state[p]
-                if not state:
-                    _moments(p, state)
-                    state["mu_product"] = mortice.ones((), dtype=mortice.float32)
-                    state["exp_avg"] = mortice.zeros_like(p, requires_grad=False)
-                    state["exp_avg_sq"] = mortice.zeros_like(p, requires_grad=False)
                 step = count_step(state)
                 mean, square = state["exp_avg"], state["exp_avg_sq"]
                 if decoupled and decay:
@@ -289,6 +305,7 @@ class RAdam(Optimizer):
 
     def step(self, closure: Closure = None) -> Any:
         loss = run_closure(closure)
+        begin(self, _TWO_MOMENTS)
         for group in self.param_groups:
             rate = number(group["lr"])
             beta1, beta2 = group["betas"]
@@ -298,8 +315,6 @@ class RAdam(Optimizer):
                 if grad is None:
                     continue
                 state = self.state[p]
-                if not state:
-                    _moments(p, state, "exp_avg", "exp_avg_sq")
                 step = count_step(state)
                 mean, square = state["exp_avg"], state["exp_avg_sq"]
                 if decoupled and decay:

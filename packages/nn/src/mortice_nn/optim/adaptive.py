@@ -9,6 +9,7 @@ from mortice.errors import InvalidValue
 from mortice_nn.optim.optimizer import (
     Closure,
     Optimizer,
+    begin,
     check_common,
     check_range,
     count_step,
@@ -16,11 +17,34 @@ from mortice_nn.optim.optimizer import (
     new_step,
     number,
     run_closure,
+    zeros,
 )
 
+_Table = dict[str, Any]
 
-def _zeros(p: Any) -> Any:
-    return mortice.zeros_like(p, requires_grad=False)
+
+def _rmsprop_state(p: Any, state: _Table, group: _Table) -> None:
+    state["step"] = new_step()
+    state["square_avg"] = zeros(p)
+    if group["momentum"] > 0:
+        state["momentum_buffer"] = zeros(p)
+    if group["centered"]:
+        state["grad_avg"] = zeros(p)
+
+
+def _adadelta_state(p: Any, state: _Table, group: _Table) -> None:
+    state.update(step=new_step(), square_avg=zeros(p), acc_delta=zeros(p))
+
+
+def _rprop_state(p: Any, state: _Table, group: _Table) -> None:
+    size = mortice.full_like(p, number(group["lr"]), requires_grad=False)
+    state.update(step=new_step(), prev=zeros(p), step_size=size)
+
+
+def _asgd_state(p: Any, state: _Table, group: _Table) -> None:
+    eta = mortice.tensor(number(group["lr"]), dtype=mortice.float32)
+    mu = mortice.ones((), dtype=mortice.float32)
+    state.update(step=new_step(), eta=eta, mu=mu, ax=zeros(p))
 
 
 class RMSprop(Optimizer):
@@ -62,6 +86,7 @@ class RMSprop(Optimizer):
 
     def step(self, closure: Closure = None) -> Any:
         loss = run_closure(closure)
+        begin(self, _rmsprop_state)
         for group in self.param_groups:
             rate, alpha, momentum = number(group["lr"]), group["alpha"], group["momentum"]
             for p in group["params"]:
@@ -69,13 +94,6 @@ class RMSprop(Optimizer):
                 if grad is None:
                     continue
                 state = self.state[p]
-                if not state:
-                    state["step"] = new_step()
-                    state["square_avg"] = _zeros(p)
-                    if momentum > 0:
-                        state["momentum_buffer"] = _zeros(p)
-                    if group["centered"]:
-                        state["grad_avg"] = _zeros(p)
                 count_step(state)
                 square = state["square_avg"]
                 square.mul_(alpha).add_(grad * grad, alpha=1 - alpha)
@@ -181,6 +199,7 @@ class Adadelta(Optimizer):
 
     def step(self, closure: Closure = None) -> Any:
         loss = run_closure(closure)
+        begin(self, _adadelta_state)
         for group in self.param_groups:
             rate, rho, eps = number(group["lr"]), group["rho"], group["eps"]
             for p in group["params"]:
@@ -188,8 +207,6 @@ class Adadelta(Optimizer):
                 if grad is None:
                     continue
                 state = self.state[p]
-                if not state:
-                    state.update(step=new_step(), square_avg=_zeros(p), acc_delta=_zeros(p))
                 count_step(state)
                 square, moved = state["square_avg"], state["acc_delta"]
                 square.mul_(rho).add_(grad * grad, alpha=1 - rho)
@@ -230,6 +247,7 @@ class Rprop(Optimizer):
 
     def step(self, closure: Closure = None) -> Any:
         loss = run_closure(closure)
+        begin(self, _rprop_state)
         for group in self.param_groups:
             shrink, grow = group["etas"]
             smallest, largest = group["step_sizes"]
@@ -238,9 +256,6 @@ class Rprop(Optimizer):
                 if grad is None:
                     continue
                 state = self.state[p]
-                if not state:
-                    size = mortice.full_like(p, number(group["lr"]), requires_grad=False)
-                    state.update(step=new_step(), prev=_zeros(p), step_size=size)
                 count_step(state)
                 agreement = grad * state["prev"]
                 one = mortice.ones_like(agreement)
@@ -286,6 +301,7 @@ class ASGD(Optimizer):
 
     def step(self, closure: Closure = None) -> Any:
         loss = run_closure(closure)
+        begin(self, _asgd_state)
         for group in self.param_groups:
             rate, lambd = number(group["lr"]), group["lambd"]
             for p in group["params"]:
@@ -293,10 +309,6 @@ class ASGD(Optimizer):
                 if grad is None:
                     continue
                 state = self.state[p]
-                if not state:
-                    eta = mortice.tensor(float(rate), dtype=mortice.float32)
-                    mu = mortice.ones((), dtype=mortice.float32)
-                    state.update(step=new_step(), eta=eta, mu=mu, ax=_zeros(p))
                 step = count_step(state)
                 eta, mu = float(state["eta"].item()), float(state["mu"].item())
                 p.mul_(1 - lambd * eta)

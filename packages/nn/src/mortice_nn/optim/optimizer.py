@@ -306,7 +306,7 @@ def run_closure(closure: Closure) -> Any:
 
 def number(value: Any) -> float:
     """A learning rate or factor, which may be a 0-d tensor, as a number."""
-    return float(value.item()) if isinstance(value, Tensor) else value
+    return float(value.item() if isinstance(value, Tensor) else value)
 
 
 def check_range(name: str, value: Any, low: float = 0.0, below: float | None = None) -> None:
@@ -331,6 +331,39 @@ def check_betas(betas: Iterable[Any]) -> None:
     """Both decay rates must be in [0, 1)."""
     for i, beta in enumerate(betas):
         check_range(f"beta parameter at index {i}", beta, 0.0, 1.0)
+
+
+#: Fills in the state of a parameter: (parameter, its state, its group).
+MakeState = Callable[[Any, dict[str, Any], dict[str, Any]], None]
+
+
+def begin(optimizer: Optimizer, make: MakeState, key: str = "step") -> set[int]:
+    """Make the state of each parameter that has a gradient and no ``key`` in its state yet.
+
+    It is made uncaptured and before the updates, so that in a compiled step the state is an input
+    from the first step on, and all steps are one graph. Returns the ids of these parameters.
+    """
+    states = optimizer.state
+    new: dict[int, tuple[Any, dict[str, Any]]] = {}
+    for group in optimizer.param_groups:
+        for p in group["params"]:
+            state = states.get(p)
+            if (not state or state.get(key) is None) and p.grad is not None:
+                new[id(p)] = p, group
+    if new:
+        from mortice.compiler import disable
+
+        def fill() -> None:
+            for p, group in new.values():
+                make(p, states[p], group)
+
+        disable(fill, reason="the state of an optimizer is made once")()
+    return set(new)
+
+
+def zeros(p: Tensor) -> Tensor:
+    """Zeros in the form of a parameter, without gradient."""
+    return mortice.zeros_like(p, requires_grad=False)
 
 
 def new_step() -> Tensor:

@@ -8,12 +8,19 @@ from mortice.errors import InvalidValue
 from mortice_nn.optim.optimizer import (
     Closure,
     Optimizer,
+    begin,
     check_common,
     check_range,
     gradient,
     number,
     run_closure,
+    zeros,
 )
+
+
+def _velocity(p: Any, state: dict[str, Any], group: dict[str, Any]) -> None:
+    if group["momentum"]:
+        state["momentum_buffer"] = zeros(p)
 
 
 class SGD(Optimizer):
@@ -56,11 +63,14 @@ class SGD(Optimizer):
 
     def step(self, closure: Closure = None) -> Any:
         loss = run_closure(closure)
+        new: set[int] = set()
+        if any(group["momentum"] for group in self.param_groups):
+            new = begin(self, _velocity, "momentum_buffer")
         for group in self.param_groups:
             rate = number(group["lr"])
             decay = number(group["weight_decay"])
             if group["momentum"]:
-                self._momentum_step(group, rate, decay)
+                self._momentum_step(group, rate, decay, new)
                 continue
             alpha = rate if group["maximize"] else -rate
             for p in group["params"]:
@@ -72,17 +82,18 @@ class SGD(Optimizer):
                     p.add_(grad, alpha=alpha)
         return loss
 
-    def _momentum_step(self, group: dict[str, Any], rate: float, decay: float) -> None:
-        momentum, keep = group["momentum"], 1 - group["dampening"]
+    def _momentum_step(
+        self, group: dict[str, Any], rate: float, decay: float, new: set[int]
+    ) -> None:
+        momentum, dampening = group["momentum"], group["dampening"]
         for p in group["params"]:
             grad = gradient(p, group, decay)
             if grad is None:
                 continue
-            state = self.state[p]
-            velocity = state.get("momentum_buffer")
-            if velocity is None:
-                velocity = state["momentum_buffer"] = grad.detach().clone()
-            else:
-                velocity.mul_(momentum).add_(grad, alpha=keep)
+            velocity = self.state[p]["momentum_buffer"]
+            # The first velocity is the gradient, undampened. Added to zeros by the operators of
+            # later steps, it leaves a compiled step one graph.
+            dampened = dampening * (id(p) not in new)
+            velocity.mul_(momentum).add_(grad, alpha=1 - dampened)
             p.add_(grad.add(velocity, alpha=momentum) if group["nesterov"] else velocity,
                    alpha=-rate)  # fmt: skip

@@ -57,7 +57,8 @@ class Program:
 #: offsets to instruction numbers.
 Row = Callable[[dis.Instruction, CodeType, Mapping[int, int]], tuple[str, Any]]
 
-_PROGRAMS: dict[CodeType, Program | Unsupported] = {}
+#: A program, or why there is none: its text, as an exception would keep the frames it passed alive.
+_PROGRAMS: dict[CodeType, Program | str] = {}
 
 
 def program(code: CodeType) -> Program:
@@ -67,10 +68,10 @@ def program(code: CodeType) -> Program:
         try:
             found = _decode(code)
         except Unsupported as error:
-            found = error
+            found = str(error)
         _PROGRAMS[code] = found
-    if isinstance(found, Unsupported):
-        raise found
+    if isinstance(found, str):
+        raise Unsupported(found)
     return found
 
 
