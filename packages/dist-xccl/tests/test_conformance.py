@@ -29,7 +29,6 @@ FAULTS = [fault for fault in faults.FAULTS if fault.doing is not faults.message]
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 def test_fault(fault: faults.Fault) -> None:
     outcome = faults.happen(fault, faults.gangs_of("xccl"))
-    assert outcome.seconds < fault.limit, outcome
     for one in outcome.seen:
         assert one.operation, one
         if fault.ends and fault.victim:

@@ -15,8 +15,12 @@ from mortice.errors import DistBackendError, DistError, OperationTimeout, StoreT
 from .communicator import Call
 from .store.base import Store
 
-# How long after a failure the others' reports are awaited, and how often polled waits may ask.
-_GRACE = 0.6
+# How long after a failure the others' reports are awaited. A peer whose connection broke has most
+# likely ended, and its will is on the way, on a busy machine for a while; who let the time pass
+# would have been missed long ago.
+_GRACE = 3.0
+_GRACE_LATE = 0.6
+# How often polled waits may ask.
 _PERIOD = 0.2
 
 
@@ -142,7 +146,7 @@ class Explainer:
 
     def _gathered(self, call: Call, *, late: bool) -> tuple[tuple[int, ...], str]:
         """Wait a little for the news of what happened to arrive."""
-        end = time.monotonic() + _GRACE
+        end = time.monotonic() + (_GRACE_LATE if late else _GRACE)
         while True:
             gone = self.gone()
             told = self._watch.reports(self._group)
@@ -161,6 +165,8 @@ class Explainer:
         ]
         if late and silent:
             texts.append(f"{_ranks(silent)} did not come to it in time")
+        elif silent and not gone:
+            texts.append(f"{_ranks(silent)} told nothing")
         return gone, "".join(f"{text}; " for text in texts)
 
 

@@ -1,15 +1,19 @@
-"""The conformance suite of distributed backends, for pytest.
+"""The conformance suites of distributed backends, for pytest.
 
 ::
 
-    from mortice_testing.distributed.conformance import DistributedConformance
+    from mortice_testing.distributed.conformance import DistributedConformance, DistributedFaults
 
     class TestMine(DistributedConformance):
         backend = "mine"
         lacks = ("recv_any",)
 
-runs every case on 1, 2, 3 and 4 real processes. A case that hangs, or whose process dies, fails
-and is given up; the next one gets new processes.
+    class TestFaults(DistributedFaults):
+        backend = "mine"
+
+The first runs every case on 1, 2, 3 and 4 real processes. A case that hangs, or whose process
+dies, fails and is given up; the next one gets new processes. The second kills, stops or misleads
+one of three: nobody hangs, and everybody is told who is missing.
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ from typing import ClassVar
 
 import pytest
 
+from . import faults, shared_memory, soak
 from .cases import all_cases
 from .gang import Gang, RankError
 
@@ -74,3 +79,38 @@ class DistributedConformance:
         except RankError:
             gangs.pop(size).close()
             raise
+
+
+class DistributedFaults:
+    """Subclass it, and name the backend; real kills, in gangs of its own."""
+
+    backend: ClassVar[str] = ""
+
+    def gangs(self) -> faults.MakeGang:
+        """How gangs are made: a function of ``size`` and ``environment``."""
+        return faults.gangs_of(self.backend)
+
+    @pytest.mark.parametrize("fault", faults.FAULTS, ids=lambda fault: fault.name)
+    def test_fault(self, fault: faults.Fault) -> None:
+        """Every survivor gets an error that tells what it was at and who is missing."""
+        with shared_memory.nothing_left():
+            outcome = faults.happen(fault, self.gangs())
+        for one in outcome.seen:
+            assert one.operation, one
+            assert one.sequence > 0, one
+            assert f"on rank {one.rank}" in one.text, one
+            if fault.ends and fault.victim:
+                assert one.gone == (fault.victim,), one
+                assert f"rank {fault.victim} ended" in one.text
+            elif fault.victim:
+                assert f"rank {fault.victim}" in one.text or one.rank == fault.victim, one
+        if fault.signal and not fault.ends:
+            assert "OperationTimeout" in {one.error for one in outcome.seen}, outcome
+        for one in outcome.later:
+            assert "the group ended with" in one.text, one
+
+    @pytest.mark.parametrize("seed", [1000, 1001])
+    def test_a_round_of_the_soak(self, seed: int) -> None:
+        """Random collectives in random groups until a random rank is killed."""
+        with shared_memory.nothing_left():
+            soak.play(self.gangs(), seed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from .faults import FAULTS, LIMIT, gangs_of, happen
+from .faults import FAULTS, SHORT, gangs_of, happen
 
 
 def table(backends: list[str]) -> str:
@@ -33,10 +33,11 @@ def _short(text: str) -> str:
 HEAD = """# What happens when a rank fails
 
 Written by `{command}` from real runs: three processes, of which rank 1 (rank 0 for "store host")
-is killed, stopped, or does something else. The group's time limit is {limit:g} s. Every survivor
-gets an error that names the operation, its number, its own rank and, where it can be known, the
-rank that is missing; the next call fails at once; no process and no shared memory is left.
-"compared" rows run with `MORTICE_DISTRIBUTED_DEBUG=1`.
+is killed, stopped, or does something else. The group's time limit is far longer than any row took,
+but for the call that waits for a silent rank, which has {limit:g} s. Every survivor gets an error that
+names the operation, its number, its own rank and, where it can be known, the rank that is missing;
+the next call fails at once; no process and no shared memory is left. "compared" rows run with
+`MORTICE_DISTRIBUTED_DEBUG=1`.
 
 """
 
@@ -45,7 +46,7 @@ def main() -> None:
     """Write the table to a file."""
     path, *backends = sys.argv[1:]
     command = f"python -m mortice_testing.distributed.fault_table {path} {' '.join(backends)}"
-    text = HEAD.format(command=command, limit=LIMIT) + table(backends)
+    text = HEAD.format(command=command, limit=SHORT) + table(backends)
     Path(path).write_text(text, encoding="utf-8")
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -22,14 +23,26 @@ from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Client, Connection, Listener, wait
 from typing import Any
 
-#: Seconds after which a process that says nothing is taken to hang.
-PATIENCE = 60.0
+from .words import FOLDER, PATIENCE, Words
+
 # Seconds that processes may take to end by themselves.
-_PARTING = 3.0
+_PARTING = 20.0
 
 
 class RankError(AssertionError):
     """What a function raised on a rank, with its traceback there."""
+
+
+def held_port() -> socket.socket:
+    """A socket with a port of 127.0.0.1 that nobody is given until the socket is closed.
+
+    It does not listen, so a server that lets addresses be reused can meanwhile do so there.
+    """
+    held = socket.socket()
+    if os.name == "posix":  # elsewhere it would let others take the port
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    held.bind(("127.0.0.1", 0))
+    return held
 
 
 class Gang:
@@ -37,12 +50,14 @@ class Gang:
 
     ``launcher`` is the command that starts all of them at once, as ``("mpiexec", "-n", "3")``;
     without it each is started alone. They meet by ``init_method``: a file of the gang unless
-    given, and the backend's own way if empty.
+    given, a store that rank 0 serves if it is "tcp", and the backend's own way if empty.
+    ``timeout`` is the group's time limit, in seconds.
 
     Attributes:
         processes: what was started, as subprocess.Popen objects.
         pids: the ranks' process numbers.
         store: the file through which they meet.
+        words: what ranks and test tell each other.
     """
 
     def __init__(
@@ -50,7 +65,7 @@ class Gang:
         size: int,
         backend: str | None = None,
         *,
-        timeout: float = 20.0,
+        timeout: float = PATIENCE,
         environment: Mapping[str, str] | None = None,
         launcher: Sequence[str] = (),
         init_method: str | None = None,
@@ -58,14 +73,21 @@ class Gang:
         self.size = size
         self._folder = tempfile.TemporaryDirectory(prefix="mortice-gang-")
         self.store = os.path.join(self._folder.name, "store")
+        words = os.path.join(self._folder.name, "words")
+        os.mkdir(words)
+        self.words = Words(words)
         self._listener = Listener(os.path.join(self._folder.name, "meet"), backlog=size)
+        self._port: socket.socket | None = None
         self.processes: list[subprocess.Popen[bytes]] = []
         self.pids: list[int] = [0] * size
         self.pipes: list[Connection] = []
         self._errors: list[str] = []
-        given = dict(environment or {})
+        given = {FOLDER: words, **(environment or {})}
         method = f"file://{self.store}" if init_method is None else init_method
         try:
+            if method == "tcp":
+                self._port = held_port()
+                method = f"tcp://127.0.0.1:{self._port.getsockname()[1]}"
             if launcher:
                 self._start(None, given, launcher)
             else:
@@ -135,6 +157,8 @@ class Gang:
     ) -> None:
         """Let ranks (all if not given) call ``function(rank, size, *arguments)``."""
         target = function if isinstance(function, str) else _named(function)
+        if ranks is None:
+            self.words.forget()
         for rank in range(self.size) if ranks is None else ranks:
             self.pipes[rank].send((target, arguments))
 
@@ -158,7 +182,8 @@ class Gang:
         try:
             kind, value = self.pipes[rank].recv()
         except (EOFError, OSError):
-            status = self.processes[rank].wait(10) if len(self.processes) > 1 else "unknown"
+            alone = len(self.processes) == self.size
+            status = self.processes[rank].wait(PATIENCE) if alone else "unknown"
             return RankError(f"rank {rank} ended with status {status}\n{self.stderr()}")
         if kind == "returned":
             return value
@@ -202,6 +227,8 @@ class Gang:
             except subprocess.TimeoutExpired:
                 self._end(process)
         self._listener.close()
+        if self._port is not None:
+            self._port.close()
         self._folder.cleanup()
 
     def _end(self, process: subprocess.Popen[bytes]) -> None:

@@ -20,6 +20,8 @@ if os.getppid() != int(sys.argv[1]): sys.exit(137)
 os.execvp(sys.argv[2], sys.argv[2:])
 """
 _CHUNK = 1 << 16
+# The most that a pipe can be made to hold without rights.
+_PIPE = 1 << 20
 
 
 def tethered(command: Sequence[str]) -> list[str]:
@@ -97,15 +99,17 @@ class Processes:
         for key, _ in self._selector.select(seconds):
             self._read(key)
 
-    def _read(self, key: Any) -> None:
+    def _read(self, key: Any) -> bool:
+        """Take a chunk from a pipe; whether there may be more."""
         try:
             data = os.read(key.fileobj.fileno(), _CHUNK)
         except BlockingIOError:
-            return
+            return False
         key.data.take(data)
         if not data:
             self._selector.unregister(key.fileobj)
             key.fileobj.close()
+        return bool(data)
 
     def failed(self) -> int | None:
         """A child that ended with another status than 0, as its place; None if there is none.
@@ -140,6 +144,11 @@ class Processes:
         end = time.monotonic() + 1.0
         while self._selector.get_map() and time.monotonic() < end:
             self.listen(0.05)
+        for key in list(self._selector.get_map().values()):
+            # What is in the pipe was written in time, however late we come to read it.
+            for _ in range(_PIPE // _CHUNK):
+                if not self._read(key):
+                    break
         for key in list(self._selector.get_map().values()):
             key.data.take(b"")
             self._selector.unregister(key.fileobj)

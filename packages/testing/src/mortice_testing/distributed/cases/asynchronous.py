@@ -8,34 +8,38 @@ import time
 import mortice
 import mortice.distributed as dist
 
+from ..words import Words
+
 
 def case_the_caller_goes_on(rank: int, size: int) -> None:
-    """The call returns while another rank has not even come."""
+    """The call returns while another rank has not even come: that one waits for the return."""
     if size == 1:
         return
     dist.barrier()
+    words = Words()
+    others = [f"returned-{other}" for other in range(size - 1)]
     if rank == size - 1:
-        time.sleep(0.3)
-    started = time.monotonic()
+        words.hear(*others)
     t = mortice.ones(1000)
     work = dist.all_reduce(t, async_op=True)
-    begun = time.monotonic() - started
     assert work is not None
-    assert begun < 0.1
-    if rank == 0:
+    if rank < size - 1:
         assert not work.is_completed()
+        words.tell(others[rank])
     assert work.wait()
     assert work.is_success()
     assert t[0].item() == size
 
 
 def case_python_runs_meanwhile(rank: int, size: int) -> None:
-    """While a collective waits, this thread, and others, compute."""
+    """While a collective waits, this thread, and others, compute: the last rank waits for that."""
     if size == 1:
         return
     dist.barrier()
+    words = Words()
+    others = [f"computed-{other}" for other in range(size - 1)]
     if rank == size - 1:
-        time.sleep(0.4)
+        words.hear(*others)
         dist.all_reduce(mortice.ones(3))
         return
     ticks = 0
@@ -47,17 +51,20 @@ def case_python_runs_meanwhile(rank: int, size: int) -> None:
             ticks += 1
 
     other = threading.Thread(target=tick)
-    other.start()
     work = dist.all_reduce(mortice.ones(3), async_op=True)
     assert work is not None
-    total = 0
+    other.start()
+    rounds = 0
     while not work.is_completed():
-        total += sum(range(1000))
+        sum(range(1000))
+        rounds += 1
+        if rounds > 10 and ticks > 10:
+            words.tell(others[rank])
         time.sleep(0.001)
     stop.set()
     other.join()
     work.wait()
-    assert total > 0
+    assert rounds > 10
     assert ticks > 10
 
 
