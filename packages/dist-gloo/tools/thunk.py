@@ -1,6 +1,7 @@
-"""Make ``src/mortice_gloo/_thunk.py``: machine code that calls a C++ function without the GIL.
+"""Make ``src/mortice_gloo/_thunk.py``: machine code that stands between Gloo and what it calls.
 
-The code is LLVM's, from the text below; it stands on nothing but the addresses in its slots,
+``thunk`` calls a C++ function without the GIL, ``patient`` gives the core away after a lock that
+could not be had. The code is LLVM's, from the text below; it stands on nothing but the addresses in its slots,
 so that it is placed by copying. ``python packages/dist-gloo/tools/thunk.py`` writes the module,
 ``--check`` proves that the committed one is current. Needs llvmlite.
 """
@@ -15,12 +16,13 @@ from pathlib import Path
 
 OUTPUT = Path(__file__).resolve().parent.parent / "src" / "mortice_gloo" / "_thunk.py"
 
-# The slots, in order: the functions of C++ and Python that the code calls.
-SLOTS = ("target", "holds_gil", "release", "acquire", "personality", "resume")
+# The slots, in order: the functions of C++, Python and the system that the code calls.
+SLOTS = ("target", "holds_gil", "release", "acquire", "personality", "resume", "yield")
+FUNCTIONS = ("thunk", "patient")
 
 TEXT = """
 target triple = "x86_64-unknown-linux-gnu"
-@slots = external hidden global [4 x ptr]
+@slots = external hidden global [7 x ptr]
 declare i32 @__gxx_personality_v0(...)
 
 ; Whoever comes here with the GIL gives it back for the time of the call, exceptions included.
@@ -48,6 +50,21 @@ thrown:
   %e = landingpad { ptr, i32 } cleanup
   call void %acquire(ptr %state)
   resume { ptr, i32 } %e
+}
+
+; pthread_mutex_trylock for a thread that will be back at once: who has the lock may need the core.
+define i32 @patient(ptr %lock) {
+  %target = load ptr, ptr @slots
+  %busy = call i32 %target(ptr %lock)
+  %is_busy = icmp ne i32 %busy, 0
+  br i1 %is_busy, label %give_way, label %done
+give_way:
+  %p6 = getelementptr ptr, ptr @slots, i64 6
+  %yield = load ptr, ptr %p6
+  %r = call i32 %yield()
+  br label %done
+done:
+  ret i32 %busy
 }
 """
 
@@ -100,6 +117,11 @@ def flattened(obj: bytes) -> dict[str, object]:
     }
     symtab = next(head for head in heads if head[1] == _SYMTAB)
     texts = heads[symtab[6]][4]
+    entries: dict[str, int] = {}
+    for at in range(symtab[4], symtab[4] + symtab[5], 24):
+        name, _, _, section, value, _ = struct.unpack_from("<IBBHQQ", obj, at)
+        if name_at(obj, texts + name) in FUNCTIONS:
+            entries[name_at(obj, texts + name)] = place[section] + value
     for head in heads:
         if head[1] != _RELA or head[7] not in place:
             continue
@@ -120,7 +142,7 @@ def flattened(obj: bytes) -> dict[str, object]:
                 raise SystemExit(f"relocation of kind {kind} to {text} in {label[head[7]]}")
     return {
         "image": bytes(image),
-        "entry": place[label.index(".text")],
+        "entries": entries,
         "frames": place[label.index(".eh_frame")],
         "slots": first,
     }
@@ -141,8 +163,9 @@ import base64
 IMAGE = base64.b64decode(
 {code}
 )
-#: Offsets in IMAGE: of the function, of its frames, of the first slot.
-ENTRY = {parts["entry"]}
+#: Offsets in IMAGE: of the functions, of their frames, of the first slot.
+THUNK = {parts["entries"]["thunk"]}
+PATIENT = {parts["entries"]["patient"]}
 FRAMES = {parts["frames"]}
 SLOT = {parts["slots"]}
 #: What the slots hold: addresses, in this order.
