@@ -34,7 +34,7 @@ from mortice._tensor.storage import Storage
 from mortice._types.device import CPU
 from mortice.errors import CheckpointError, InvalidValue
 from mortice.serialization import tags
-from mortice.serialization.load import StorageReader
+from mortice.serialization.storage_reader import StorageReader
 
 FIXTURES = Path(__file__).parent / "fixtures"
 BIG = FIXTURES / "g10_shared_views.pt"

@@ -81,7 +81,7 @@ def test_inspect_command(capsys: Any) -> None:
 
 @needs_safetensors
 def test_safetensors_there_and_back(tmp_path: Path) -> None:
-    from mortice.serialization.convert import DTYPES
+    from mortice.serialization.safetensors_files import DTYPES
 
     tensors = {}
     for name in DTYPES.values():

@@ -12,9 +12,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mortice.serialization import bounds, safe
+from mortice.serialization.checkpoint import Checkpoint
 from mortice.serialization.materialize import Materializer
 from mortice.serialization.names import Names
-from mortice.serialization.reader import Checkpoint, open_checkpoint
+from mortice.serialization.reader import open_checkpoint
+from mortice.serialization.safetensors_files import DTYPES as SAFETENSORS_DTYPES
+from mortice.serialization.safetensors_files import is_safetensors, open_safetensors
 from mortice.serialization.source import Source
 from mortice.serialization.specs import (
     UNSET,
@@ -72,8 +75,6 @@ def inspect(f: Any, *, limits: dict[str, int] | None = None) -> Contents:
     Reads also files that `load` refuses because of their globals. Raises CheckpointError for a file
     that is damaged or not understood. A path ending in ``.safetensors`` is read with that library.
     """
-    from mortice.serialization.load import is_safetensors
-
     if is_safetensors(f):
         return _inspect_safetensors(os.fspath(f))
     source = Source(f)
@@ -105,12 +106,11 @@ def inspect(f: Any, *, limits: dict[str, int] | None = None) -> Contents:
 
 
 def _inspect_safetensors(path: str) -> Contents:
-    from mortice.serialization.convert import DTYPES, open_safetensors
     from mortice.serialization.formats import DTYPES as SIZES
 
     rows: list[Row] = []
     for name, kind, shape in open_safetensors(path):
-        dtype = DTYPES.get(kind, kind)
+        dtype = SAFETENSORS_DTYPES.get(kind, kind)
         nbytes = math.prod(shape) * SIZES[dtype][0] if dtype in SIZES else 0
         rows.append(Row(name, "tensor", dtype, shape, nbytes, "cpu", name, False, False))
     total = sum(row.nbytes for row in rows)

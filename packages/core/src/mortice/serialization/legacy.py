@@ -13,8 +13,8 @@ from typing import Any
 from mortice.errors import CheckpointError
 from mortice.serialization import formats
 from mortice.serialization.bounds import Limits
+from mortice.serialization.checkpoint import Checkpoint
 from mortice.serialization.names import Names
-from mortice.serialization.reader import Checkpoint
 from mortice.serialization.source import Source
 from mortice.serialization.specs import StorageRef
 from mortice.serialization.unpickler import Unpickler

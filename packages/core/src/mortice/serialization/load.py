@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap as mmap_module
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -11,13 +10,16 @@ import numpy as np
 
 from mortice.errors import CheckpointError, InvalidValue
 from mortice.serialization import bounds, options
+from mortice.serialization.checkpoint import Checkpoint
+from mortice.serialization.inspection import unsafe_globals
 from mortice.serialization.materialize import Materializer
-from mortice.serialization.reader import Checkpoint, open_checkpoint
+from mortice.serialization.reader import open_checkpoint
+from mortice.serialization.safetensors_files import is_safetensors, load_safetensors
 from mortice.serialization.source import Source
 from mortice.serialization.specs import StorageRef
+from mortice.serialization.storage_reader import StorageReader
 from mortice.serialization.tags import Placement
 
-_PAGED = 32 << 20
 _PICKLE_ARGS = ("encoding", "errors", "fix_imports")
 
 
@@ -57,8 +59,6 @@ def load(
     if unknown:
         raise InvalidValue(f"load() got an unknown argument {unknown[0]!r}.")
     if is_safetensors(f):
-        from mortice.serialization.convert import load_safetensors
-
         return load_safetensors(f, map_location)
     weights_only = weights_only is None or bool(weights_only)
     if weights_only and pickle_module is not None:
@@ -128,79 +128,12 @@ def materialize(checkpoint: Checkpoint, map_location: Any, *, mapped: bool, veri
         return Materializer(checkpoint, TensorFactory(place), read).run()
 
 
-def _new_memory(nbytes: int) -> np.ndarray:
-    """Memory for a storage.
-
-    Large ones by pages of the usual size: numpy asks for huge pages, which the kernel may first have
-    to make by moving others (2 s for a GiB on a machine whose memory is full of cached files).
-    """
-    if nbytes < _PAGED or not hasattr(mmap_module, "MAP_ANONYMOUS"):
-        return np.empty(nbytes, np.uint8)
-    flags = mmap_module.MAP_PRIVATE | mmap_module.MAP_ANONYMOUS
-    return np.frombuffer(mmap_module.mmap(-1, nbytes, flags=flags), np.uint8)
-
-
-class StorageReader:
-    """The bytes of a checkpoint's storages as uint8 arrays, in this machine's byte order."""
-
-    def __init__(self, checkpoint: Checkpoint, *, mapped: bool, verify: bool) -> None:
-        self._checkpoint = checkpoint
-        self._verify = verify
-        self._swap = checkpoint.big != (sys.byteorder == "big")
-        self._mapping: Any = None
-        if mapped:
-            self._mapping = checkpoint.source.map(not options.shares_mappings())
-
-    def read(self, ref: StorageRef) -> np.ndarray:
-        """The bytes of one storage: read, mapped, or zero under `skip_data`."""
-        if options.skipping() is not None:
-            return np.zeros(ref.nbytes, np.uint8)
-        buffer = self._mapped(ref) if self._mapping is not None else None
-        if buffer is None:
-            buffer = _new_memory(ref.nbytes)
-            self._checkpoint.read_storage(ref, buffer.data, self._verify)
-        if self._swap and ref.unit > 1:
-            # Into a copy where the memory may be the file's.
-            inplace = self._mapping is None
-            buffer = self._swapped(buffer, ref.unit, inplace)
-        elif self._swap and ref.unit < 0:
-            raise self._checkpoint.at(
-                ref.at,
-                f"storage {ref.key!r} in foreign byte order is used with elements of several sizes",
-                "Save its tensors as copies of each other: tensor.clone().",
-            )
-        return buffer
-
-    def _swapped(self, buffer: np.ndarray, unit: int, inplace: bool) -> np.ndarray:
-        whole = buffer.size // unit * unit
-        words = buffer[:whole].view(f"u{unit}")
-        if inplace:
-            words.byteswap(inplace=True)
-            return buffer
-        copy = np.array(buffer)
-        copy[:whole] = words.byteswap().view(np.uint8)
-        return copy
-
-    def _mapped(self, ref: StorageRef) -> np.ndarray | None:
-        at = self._checkpoint.place_of(ref)
-        # Compressed data cannot be mapped, and elements that straddle their alignment are slow or
-        # worse; both are read instead.
-        if at is None or at % max(1, ref.unit) or not ref.nbytes:
-            return None
-        buffer = np.frombuffer(self._mapping, np.uint8, ref.nbytes, at)
-        if self._verify:
-            self._checkpoint.verify_mapped(ref, buffer.data)
-        return buffer
-
-
 def get_unsafe_globals_in_checkpoint(f: Any) -> list[str]:
     """The full names in a checkpoint that `load` would refuse, in order of first sight.
 
     Nothing of the file is loaded or run, but for functions marked safe already: they are called
     where the file sets attributes on what they make, to learn its class.
     """
-    from mortice.serialization.inspection import unsafe_globals
-
     source = Source(f)
     try:
         return unsafe_globals(source)
@@ -213,10 +146,3 @@ def _default_big() -> bool:
     if endianness is options.LoadEndianness.NATIVE:
         return sys.byteorder == "big"
     return endianness is options.LoadEndianness.BIG
-
-
-def is_safetensors(f: Any) -> bool:
-    """Whether ``f`` is the path of a safetensors file, by its name."""
-    import os
-
-    return isinstance(f, (str, os.PathLike)) and os.fspath(f).endswith(".safetensors")

@@ -14,7 +14,7 @@ import numpy as np
 
 from mortice.errors import AutogradError, CheckpointError, NoKernel, ShapeError
 from mortice.serialization import formats, safe
-from mortice.serialization.reader import Checkpoint
+from mortice.serialization.checkpoint import Checkpoint
 from mortice.serialization.specs import (
     UNSET,
     Call,

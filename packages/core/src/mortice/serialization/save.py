@@ -53,7 +53,7 @@ def save(
     if isinstance(f, (str, bytes, os.PathLike)):
         path = os.fsdecode(f)
         if path.endswith(".safetensors"):
-            from mortice.serialization.convert import save_safetensors
+            from mortice.serialization.safetensors_files import save_safetensors
 
             save_safetensors(obj, path)
             return

@@ -14,14 +14,15 @@ from typing import Any
 from mortice._tensor.tensor import Tensor
 from mortice.errors import CheckpointError
 from mortice.serialization import bounds, rebuild
+from mortice.serialization.checkpoint import Checkpoint
 from mortice.serialization.formats import python3_name
-from mortice.serialization.load import StorageReader
 from mortice.serialization.materialize import Materializer
 from mortice.serialization.names import Names
 from mortice.serialization.naming import ours
-from mortice.serialization.reader import Checkpoint, open_frame
+from mortice.serialization.reader import open_frame
 from mortice.serialization.source import Source
 from mortice.serialization.specs import Global, Spec, StorageClass
+from mortice.serialization.storage_reader import StorageReader
 from mortice.serialization.tags import Placement
 from mortice.serialization.unpickler import Unpickler
 

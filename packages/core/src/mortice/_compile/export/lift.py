@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -201,8 +200,3 @@ def _unsaved(mod: Any) -> set[str]:
         for name in getattr(module, "_non_persistent_buffers_set", ()):
             found.add(f"{prefix}.{name}" if prefix else name)
     return found
-
-
-def module_class() -> type | None:
-    """The Module class, if its package is in use."""
-    return getattr(sys.modules.get("mortice_nn"), "Module", None)

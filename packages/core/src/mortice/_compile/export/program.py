@@ -19,6 +19,7 @@ from mortice._compile.export.signature import (
     SymIntArgument,
     TensorArgument,
 )
+from mortice._compile.export.unlift import unlifted
 from mortice.fx import Graph, GraphModule, Node
 from mortice.fx.dispatch_trace import retrace
 
@@ -102,8 +103,6 @@ class ExportedProgram:
         It checks its inputs first (InputGuardError), and writes to buffers and inputs as the program
         did. Its tensors are the program's own.
         """
-        from mortice._compile.export.unlift import unlifted
-
         return unlifted(self, check_guards)
 
     def run_decompositions(self, decomp_table: Mapping[Any, Any] | None = None) -> ExportedProgram:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mortice._compile.export.guards import InputGuards
-from mortice._compile.export.lift import module_class
-from mortice._compile.export.program import ExportedProgram
 from mortice._compile.export.signature import InputKind, OutputKind
 from mortice.fx import Graph, GraphModule, Node, attributes
 from mortice.fx.codegen import PyTreeCodeGen
+
+if TYPE_CHECKING:
+    from mortice._compile.export.program import ExportedProgram
 
 
 class _CheckedCall(PyTreeCodeGen):
@@ -75,9 +77,14 @@ def _write_back(
     return outputs
 
 
+def _module_class() -> type | None:
+    """The Module class, if its package is in use."""
+    return getattr(sys.modules.get("mortice_nn"), "Module", None)
+
+
 def _root(program: ExportedProgram) -> Any:
     tensors = {**program.state_dict, **program.constants}
-    base = module_class()
+    base = _module_class()
     if base is None:
         return tensors
     root: Any = base()
