@@ -19,6 +19,7 @@ import weakref
 from pathlib import Path
 from typing import Any
 
+import dispatcher
 import rename
 import testcase
 from absent import Absent, AbsentFeature, AbsentModule, importing
@@ -46,6 +47,13 @@ BORROWED = (
     "torch.testing._internal.two_tensor",
     "torch.testing._internal.custom_tensor",
     "torch.testing._internal.custom_op_db",
+    # The predecessor of custom_op, which stands on torch.library.
+    "torch._custom_ops",
+    "torch._custom_op.impl",
+    "torch._custom_op.autograd",
+    "torch.testing._internal.optests.autograd_registration",
+    "torch.testing._internal.optests.aot_autograd",
+    "torch.testing._internal.optests.generate_tests",
 )
 STAR = (
     "torch.testing._internal.common_utils", "torch.testing._internal.common_device_type",
@@ -105,7 +113,7 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         if name.partition(".")[0] not in ("torch", "functorch"):
             return None
-        return importlib.machinery.ModuleSpec(name, self, is_package=True)
+        return importlib.machinery.ModuleSpec(name, self, is_package=name not in BORROWED)
 
     def create_module(self, spec: Any) -> Any:
         name = spec.name
@@ -132,6 +140,8 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
             exec(compile(rename.source(path.read_text()), str(path), "exec"), module.__dict__)
         finally:
             importing[0] = was
+        if module.__name__ in CHANGED:
+            module.__dict__.update(CHANGED[module.__name__])
 
 
 def install() -> None:
@@ -262,12 +272,6 @@ def _abbreviations() -> dict[Any, str]:
     return found
 
 
-def _lookup(name: str) -> Any:
-    namespace, _, rest = name.partition("::")
-    packet, _, overload = rest.partition(".")
-    return getattr(getattr(getattr(mortice.ops, namespace), packet), overload or "default")
-
-
 def _fake(t: Any) -> Any:
     return mortice.fake.is_fake(t)
 
@@ -300,6 +304,54 @@ def _same_metadata(a: Any, b: Any, **options: Any) -> None:
         assert all(n <= 1 or x == y for n, x, y in pairs), (a.stride(), b.stride())
 
 
+class _Source:
+    """Where the newest fake of an operator was registered, as PyTorch's registry tells it."""
+
+    def __init__(self, name: str) -> None:
+        from mortice._library.fakes import _FAKES
+
+        self.fake_impl = self.abstract_impl = self
+        self.kernels = [types.SimpleNamespace(source=where) for _, where in _FAKES.get(name, [])]
+
+    @property
+    def kernel(self) -> Any:
+        return self.kernels[-1]
+
+
+def _resolve_packet(name: str, *args: Any, **kwargs: Any) -> str:
+    """The overload that a call of ``ns::name`` comes down to."""
+    seen: list[str] = []
+
+    class Watch(mortice.utils.dispatch.MorticeDispatchMode):
+        def __mortice_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            seen.append(func._overloadname)
+            return func(*args, **(kwargs or {}))
+
+    namespace, _, packet = name.partition("::")
+    with Watch():
+        getattr(getattr(mortice.ops, namespace), packet)(*args, **kwargs)
+    return seen[0]
+
+
+def _supported(optional: bool) -> dict[Any, str]:
+    """The annotations that infer_schema reads, as facts about PyTorch's list them."""
+    import typing
+
+    T: Any = mortice.Tensor
+    number = int | float | bool
+    kinds: list[Any] = [T, int, float, bool, number]
+    if optional:
+        kinds += [str, mortice.dtype, mortice.device]
+        kinds += [k | None for k in kinds]
+        items = (T, int, float, bool, number, T | None)
+        kinds += [typing.Sequence[k] for k in items] + [list[k] for k in items]
+    else:
+        kinds.append(list[T])
+    return dict.fromkeys(kinds, "")
+
+
 def _fake_attributes() -> None:
     """PyTorch's attributes of fake tensors, which here are functions of mortice.fake."""
     from mortice._capture.fake import constant_of
@@ -307,7 +359,46 @@ def _fake_attributes() -> None:
     Tensor: Any = mortice.Tensor
     Tensor.constant = property(constant_of)
     Tensor.fake_mode = property(mortice.fake.mode_of)
+    library: Any = mortice.library.Library
+    library._register_mortice_dispatch_rule = dispatcher.register_rule
+    overload: Any = mortice.ops.OpOverload
+    overload._defined_in_python = property(lambda self: self.namespace not in ("aten", "prims"))
     Tensor.fake_device = property(lambda self: self.device)
+
+
+class _Later:
+    """A function of a module that is imported when it is first called."""
+
+    def __init__(self, module: str, name: str) -> None:
+        self.module, self.name = module, name
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return getattr(importlib.import_module(self.module), self.name)(*args, **kwargs)
+
+
+def _compiled_function(
+    function: Any, forward: Any, backward: Any, *, dynamic: bool = False, **options: Any
+) -> Any:
+    return mortice.compile(function, backend="aot_eager", dynamic=dynamic)
+
+
+def _clone_input(t: Any) -> Any:
+    return t.detach().clone().requires_grad_(t.requires_grad)
+
+
+def _checks() -> dict[str, Any]:
+    """The tests of our opcheck, as the generator of tests calls them."""
+
+    def check(name: str) -> Any:
+        def run(op: Any, args: Any, kwargs: Any, **options: Any) -> None:
+            if not any(map(mortice.fake.is_fake, args)):
+                mortice.library.opcheck(op, args, kwargs, test_utils=name)
+
+        return run
+
+    names = ("test_schema", "test_autograd_registration", "test_faketensor")
+    names += ("test_aot_dispatch_static", "test_aot_dispatch_dynamic")
+    return {name: check(name) for name in names}
 
 
 _fakes: dict[str, Any] = {
@@ -367,6 +458,8 @@ ADDED: dict[str, dict[str, Any]] = {
         "_disabled_mortice_function_impl": mortice.overrides.disabled_mortice_function,
         "_AutoDispatchBelowAutograd": _below_autograd,
         "_storage_id": lambda t: id(t.untyped_storage()),
+        "_jit_resolve_packet": _resolve_packet,
+        **dispatcher.PRIVATE,
     },
     "torch._subclasses": {**_fakes},
     "torch._subclasses.fake_tensor": _fakes,
@@ -379,22 +472,61 @@ ADDED: dict[str, dict[str, Any]] = {
             prefix + cls.__name__, (testcase.TestCase,), {}
         ),
     },
-    "torch._custom_op.impl": {
-        "global_registry": {},
+    "torch._library.infer_schema": {
         "infer_schema": mortice.library.infer_schema,
-        "get_op": _lookup,
-        "get_ctx": mortice.library.get_ctx,
+        "SUPPORTED_PARAM_TYPES": _supported(True),
+        "SUPPORTED_RETURN_TYPES": _supported(False),
+        "_TestTensor": mortice.Tensor,
     },
+    "torch._library.simple_registry": {"singleton": types.SimpleNamespace(find=_Source)},
+    "torch._library.fake_impl": {"set_ctx_getter": dispatcher.set_ctx_getter},
     "torch.testing._internal.optests": {
         "opcheck": mortice.library.opcheck,
         "OpCheckError": mortice.testing.OpCheckError,
+        **{
+            name: _Later(f"torch.testing._internal.optests.{module}", name)
+            for module, names in {
+                "autograd_registration": ("autograd_registration_check",),
+                "aot_autograd": ("aot_autograd_check",),
+                "generate_tests": (
+                    "dontGenerateOpCheckTests",
+                    "generate_opcheck_tests",
+                    "is_inside_opcheck_mode",
+                ),
+            }.items()
+            for name in names
+        },
     },
+    "torch.testing._internal.optests.make_fx": {"randomize": lambda args: args},
+    "torch.testing._utils": {
+        "wrapper_set_seed": lambda f, *a, **k: (mortice.manual_seed(42), f(*a, **k))[1]
+    },
+    "functorch.compile": {"compiled_function": _compiled_function, "nop": None},
+    "torch._functorch.config": {"check_custom_op_aliasing": False},
+    "torch._dynamo": {"is_compiling": lambda: False},
+    "torch._dynamo.utils": {"clone_input": _clone_input},
+    "torch.jit": {"is_tracing": lambda: False, "is_scripting": lambda: False},
+    "torch._utils_internal": {"get_file_path_2": lambda *parts: str(Path(*parts))},
+    "torch._library.custom_ops": {"CustomOpDef": mortice.library.CustomOpDef},
     "torch._prims": {"utils": types.SimpleNamespace(compare_tensor_meta=_same_metadata)},
     "torch._export.wrappers": {"mark_subclass_constructor_exportable_experimental": lambda f: f},
     "torch._C._profiler": {
         "gather_traceback": lambda *args: None,
         "symbolize_tracebacks": lambda traces: [[] for _ in traces],
     },
-    "torch._library.utils": {"lookup_op": _lookup},
+    "torch._library.utils": {
+        "lookup_op": dispatcher.lookup,
+        "is_functional_schema": dispatcher.is_functional_schema,
+        "is_tensorlist_like_type": dispatcher.is_tensorlist_like_type,
+    },
     "torch.types": {"Number": int | float | bool},
+}
+
+#: What borrowed modules have replaced in them.
+CHANGED: dict[str, dict[str, Any]] = {
+    "torch.testing._internal.optests.generate_tests": {
+        "ALL_TEST_UTILS": _checks(),
+        "OpCheckError": mortice.testing.OpCheckError,
+        "opcheck": mortice.library.opcheck,
+    }
 }

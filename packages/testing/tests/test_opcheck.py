@@ -169,3 +169,19 @@ def test_fakes_are_tried_with_symbolic_sizes():
 
     with pytest.raises(OpCheckError, match="with symbolic sizes the fake says shape"):
         opcheck(twice, (mortice.ones(3, 2),), test_utils="test_faketensor")
+
+
+def test_tolerances_and_all_tests():
+    with pytest.raises(ValueError, match="both rtol and atol"):
+        opcheck(good, (x(),), rtol=1e-3)
+    assert set(opcheck(good, (x(),), test_utils="ALL").values()) == {"SUCCESS"}
+    COUNT[0] = 0
+    call = mortice.ops.opcheck_tests.counts.default
+    with pytest.raises(OpCheckError, match="test_aot_dispatch_static"):
+        opcheck(call, (x(),), test_utils="test_aot_dispatch_static")
+    opcheck(call, (x(),), test_utils="test_aot_dispatch_static", rtol=0.0, atol=100.0)
+
+
+def test_schema_failures_are_returned_as_they_are():
+    results = opcheck(writes, (x(),), test_utils="test_schema", raise_exception=False)
+    assert isinstance(results["test_schema"], RuntimeError)

@@ -54,7 +54,11 @@ class OpOverload:
 
     @property
     def tags(self) -> list[str]:
-        return list(self.operator.row.tags)
+        """Those declared; every operator of core can be compiled, besides."""
+        found: list[str] = list(self.operator.row.tags)
+        if self.namespace in ("aten", "prims"):
+            found.append("pt2_compliant_tag")
+        return found
 
     @property
     def _overloadname(self) -> str:

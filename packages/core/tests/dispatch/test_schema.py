@@ -39,7 +39,7 @@ def test_aliases_tell_views_and_writes() -> None:
         ("foo(int64_t x) -> Tensor", "Use `SymInt` or `int`"),
         ("foo(double x) -> Tensor", "Use `float`"),
         ("foo(Tensor x, Tensor x) -> Tensor", "occurs twice"),
-        ("foo(Tensor x) -> Tensor extra", "unexpected text"),
+        ("foo(Tensor x) -> Tensor named extra", "unexpected text"),
     ],
 )
 def test_what_is_wrong_is_said(text: str, complaint: str) -> None:

@@ -93,3 +93,11 @@ def test_registered_classes():
     assert pytree.keystr(pytree.tree_flatten_with_path(Box([1]))[0][0][0]) == "[0][0]"
     with pytest.raises(RegistrationError, match="Box is already registered"):
         pytree.register_pytree_node(Box, lambda b: ([], None), lambda items, _: Box(0))
+
+
+def test_questions_about_leaves_of_a_type() -> None:
+    tree = {"a": [1, "b"], "c": (2.0, None)}
+    assert pytree.tree_any_only(int, lambda n: n > 0, tree)
+    assert not pytree.tree_any_only(int, lambda n: n > 1, tree)
+    assert pytree.tree_all_only(str, str.islower, tree)
+    assert pytree.arg_tree_leaves([1, 2], 3, x={"y": 4}) == [1, 2, 3, 4]

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 import mortice
-from mortice.errors import ArgumentError, AutogradError, InvalidValue, MorticeError, nearest
+from mortice.errors import (
+    ArgumentError,
+    AutogradError,
+    InvalidValue,
+    MorticeError,
+    SchemaMismatch,
+    nearest,
+)
 from mortice_testing._host import is_tensor, to_numpy
 
 
@@ -28,6 +36,8 @@ def opcheck(
         "test_aot_dispatch_dynamic",
     ),
     raise_exception: bool = True,
+    rtol: float | None = None,
+    atol: float | None = None,
 ) -> dict[str, Any]:
     """Check an operator on sample arguments.
 
@@ -38,23 +48,31 @@ def opcheck(
       the sizes at hand and with symbols in their place.
     - ``test_aot_dispatch_dynamic``: compiled with backend ``aot_eager`` and symbolic sizes it gives
       the same results, writes and gradients.
+    - ``test_aot_dispatch_static``, only if asked for: the same with the sizes at hand.
 
     Args:
         op: A ``custom_op``, an overload of ``mortice.ops``, or a packet with one overload.
         args: Positional arguments; they are not changed.
         kwargs: Keyword arguments.
-        test_utils: Names of the tests to run, or one of them.
+        test_utils: Names of the tests to run, or one of them, or "ALL".
         raise_exception: Whether to raise at the first test that fails.
+        rtol: How far compiled results may be from the operator's own, relative to them.
+        atol: The same, absolute; both are given or none.
 
     Returns:
         For each test "SUCCESS", or the exception if ``raise_exception`` is False.
 
     Raises:
         OpCheckError: A test fails.
-        InvalidValue: (a ValueError) ``op`` is no operator, or a test is not known.
+        InvalidValue: (a ValueError) ``op`` is no operator, a test is not known, or one of ``rtol``
+            and ``atol`` is given without the other.
     """
+    if (rtol is None) != (atol is None):
+        raise InvalidValue("opcheck: give both rtol and atol, or none of them")
     overload = _overload_of(op)
     names = [test_utils] if isinstance(test_utils, str) else list(test_utils)
+    names = list(_TESTS) if names == ["ALL"] else names
+    tolerances = _TOLERANCES if rtol is None or atol is None else (rtol, atol)
     for name in names:
         if name not in _TESTS:
             raise InvalidValue(
@@ -64,13 +82,13 @@ def opcheck(
     results: dict[str, Any] = {}
     for name in names:
         try:
-            _TESTS[name](overload, tuple(args), dict(kwargs or {}))
+            _TESTS[name](overload, tuple(args), dict(kwargs or {}), tolerances)
             results[name] = "SUCCESS"
         except Exception as error:
-            failure = OpCheckError(f"opcheck({overload}, ...): {name} failed: {error}")
             if raise_exception:
-                raise failure from error
-            results[name] = failure
+                text = f"opcheck({overload}, ...): {name} failed: {error}"
+                raise OpCheckError(text) from error
+            results[name] = error
     return results
 
 
@@ -130,7 +148,14 @@ def _bound(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list
 # -- tests -------------------------------------------------------------------------------------
 
 
-def _test_schema(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+#: Relative and absolute.
+_TOLERANCES = (1e-5, 1e-6)
+_Tolerances = tuple[float, float]
+
+
+def _test_schema(
+    overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any], tolerances: _Tolerances
+) -> None:
     args = tuple(_map(value, _copy) for value in args)
     kwargs = {name: _map(value, _copy) for name, value in kwargs.items()}
     given = _bound(overload, args, kwargs)
@@ -142,7 +167,7 @@ def _test_schema(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
             continue
         for tensor, was in zip(_tensors(value), old, strict=True):
             if not np.array_equal(to_numpy(tensor), was, equal_nan=was.dtype.kind in "fc"):
-                raise OpCheckError(
+                raise SchemaMismatch(
                     f"argument {argument.name!r} was changed but its schema does not say so; "
                     f"declare it as Tensor(a!), or work on a clone. The schema is "
                     f"{overload._schema}"
@@ -159,7 +184,7 @@ def _check_aliases(overload: Any, given: list[tuple[Any, Any]], results: Any) ->
             for argument, value in given:
                 shares = any(_same_memory(out, tensor) for tensor in _tensors(value))
                 if shares and not (declared and argument.type.alias):
-                    raise OpCheckError(
+                    raise SchemaMismatch(
                         f"result {number} shares memory with argument {argument.name!r} but the "
                         f"schema does not say so; return a clone. The schema is {overload._schema}"
                     )
@@ -171,7 +196,9 @@ def _same_memory(a: Any, b: Any) -> bool:
     return a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr()
 
 
-def _test_autograd(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def _test_autograd(
+    overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any], tolerances: _Tolerances
+) -> None:
     leaves = [t for value in (*args, *kwargs.values()) for t in _tensors(value) if t.requires_grad]
     if not leaves or any(a.type.is_mutable for a in overload._schema.arguments):
         return
@@ -199,7 +226,9 @@ def _test_autograd(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
         raise OpCheckError(f"it does not have a working autograd kernel: {error}") from error
 
 
-def _test_fake(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def _test_fake(
+    overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any], tolerances: _Tolerances
+) -> None:
     real = overload(
         *(_map(value, _copy) for value in args),
         **{name: _map(value, _copy) for name, value in kwargs.items()},
@@ -250,14 +279,27 @@ def _agrees(ours: Any, theirs: Any) -> bool:
     return low <= theirs <= high
 
 
-def _test_aot(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    compiled = mortice.compile(lambda *a, **k: overload(*a, **k), backend="aot_eager", dynamic=True)
+def _test_aot(
+    overload: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    tolerances: _Tolerances,
+    *,
+    dynamic: bool = True,
+) -> None:
+    def call(*a: Any, **k: Any) -> Any:
+        return overload(*a, **k)
+
+    def close(a: Any, b: Any) -> bool:
+        return _is_close(a, b, *tolerances)
+
+    compiled = mortice.compile(call, backend="aot_eager", dynamic=dynamic)
     wanted = _seen(overload, args, kwargs)
     for attempt in ("the first call", "a later call"):
         got = _seen(compiled, args, kwargs)
         for what, theirs in wanted.items():
             ours = got[what]
-            if len(ours) != len(theirs) or not all(map(_is_close, ours, theirs)):
+            if len(ours) != len(theirs) or not all(map(close, ours, theirs)):
                 raise OpCheckError(
                     f"compiled with aot_eager, {attempt} gives other {what}: {ours}, and the "
                     f"operator gives {theirs}. If its fake and its derivative are right, it may "
@@ -291,12 +333,12 @@ def _seen(call: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str,
     }
 
 
-def _is_close(a: Any, b: Any) -> bool:
+def _is_close(a: Any, b: Any, rtol: float, atol: float) -> bool:
     if a is None or b is None:
         return a is b
     if a.shape != b.shape or a.dtype != b.dtype:
         return False
-    return np.allclose(a, b, rtol=1e-5, atol=1e-6, equal_nan=a.dtype.kind in "fc")
+    return np.allclose(a, b, rtol=rtol, atol=atol, equal_nan=a.dtype.kind in "fc")
 
 
 _METADATA: dict[str, Callable[[Any], Any]] = {
@@ -305,9 +347,10 @@ _METADATA: dict[str, Callable[[Any], Any]] = {
     "stride": lambda t: tuple(t.stride()),
 }
 
-_TESTS: dict[str, Callable[[Any, tuple[Any, ...], dict[str, Any]], None]] = {
+_TESTS: dict[str, Callable[[Any, tuple[Any, ...], dict[str, Any], _Tolerances], None]] = {
     "test_schema": _test_schema,
     "test_autograd_registration": _test_autograd,
     "test_faketensor": _test_fake,
     "test_aot_dispatch_dynamic": _test_aot,
+    "test_aot_dispatch_static": functools.partial(_test_aot, dynamic=False),
 }

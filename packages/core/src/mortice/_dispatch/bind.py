@@ -195,8 +195,10 @@ def _convert_list(argument: Argument, value: Any, numbers: bool) -> Any:
     if kind.length is not None and (is_int(value) or type(value) in NUMBERS):
         single = _convert_one(kind.base, value, numbers)
         return _UNSET if single is _UNSET else (single,) * kind.length
-    if not isinstance(value, (list, tuple)) or type(value) is str:
-        return _UNSET
+    if not isinstance(value, (list, tuple)):
+        if not isinstance(value, Sequence) or isinstance(value, (str, bytes)):
+            return _UNSET
+        value = tuple(value)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
     optional_items = kind.form[0] == "?"
     items: list[Any] = []
     for item in value:  # pyright: ignore[reportUnknownVariableType]

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from mortice._base.errors import SchemaError, nearest
 
@@ -58,6 +58,20 @@ class Type:
         return text
 
 
+class AliasInfo(NamedTuple):
+    """What an annotation such as ``(a!)`` says: the alias sets, and whether it is written to."""
+
+    before_set: frozenset[str]
+    is_write: bool
+
+
+def _alias_info(kind: Type) -> AliasInfo | None:
+    if not kind.alias:
+        return None
+    names = kind.alias.partition("->")[0].replace("!", "").split("|")
+    return AliasInfo(frozenset(n.strip() for n in names), kind.is_mutable)
+
+
 class Argument:
     """One parameter: its name, type, default (``REQUIRED`` if none) and whether keyword-only."""
 
@@ -68,6 +82,16 @@ class Argument:
         self.type = type
         self.default = default
         self.kwarg_only = kwarg_only
+
+    @property
+    def alias_info(self) -> AliasInfo | None:
+        """None where the argument is neither written to nor seen through a result."""
+        return _alias_info(self.type)
+
+    @property
+    def default_value(self) -> Any:
+        """The default, or None where there is none."""
+        return None if self.default is REQUIRED else self.default
 
     @property
     def has_default(self) -> bool:
@@ -92,6 +116,11 @@ class Return:
     def __init__(self, name: str, type: Type) -> None:
         self.name = name
         self.type = type
+
+    @property
+    def alias_info(self) -> AliasInfo | None:
+        """None where the result shares no memory with an argument."""
+        return _alias_info(self.type)
 
     def __str__(self) -> str:
         return f"{self.type} {self.name}" if self.name else str(self.type)
@@ -135,6 +164,15 @@ class FunctionSchema:
     def qualified(self) -> str:
         """``aten::add.Tensor``."""
         return f"{self.namespace}::{self.name}" + (f".{self.overload}" if self.overload else "")
+
+    @property
+    def overload_name(self) -> str:
+        return self.overload
+
+    @property
+    def is_mutable(self) -> bool:
+        """Whether an argument is written to."""
+        return bool(self.mutated)
 
     @property
     def is_view(self) -> bool:
@@ -310,7 +348,10 @@ class _Parser:
             self.at = len(self.text)
             return []
         if not self.take("("):
-            return [Return("", self.type())]
+            kind = self.type()
+            self.blank()
+            named = self.at < len(self.text) and self.text[self.at].isidentifier()
+            return [Return(self.word("a name") if named else "", kind)]
         found: list[Return] = []
         while not self.take(")"):
             kind = self.type()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import logging
+import warnings
 import weakref
 from collections.abc import Callable, Generator, Sequence
 from typing import Any
@@ -11,20 +13,25 @@ from mortice._base.errors import (
     ArgumentError,
     InvalidState,
     InvalidValue,
+    NoKernel,
+    PluginError,
     RegistrationError,
     SchemaMismatch,
 )
 from mortice._dispatch import keys as K
+from mortice._dispatch.backends import locate
+from mortice._dispatch.bind import Misfit, bind
 from mortice._dispatch.modes import check_result
 from mortice._dispatch.operator import Operator, get
 from mortice._dispatch.schema import parse
-from mortice._library import fakes, gradient
+from mortice._library import fakes, gradient, tagged
 from mortice._library.infer import infer_schema, literal_choices
 from mortice._library.registration import Library, registry_name, split_qualname
 from mortice._library.tags import Tag
 
 _DEFINITIONS: weakref.WeakValueDictionary[str, CustomOpDef] = weakref.WeakValueDictionary()
 _KEPT: dict[str, CustomOpDef] = {}
+_log = logging.getLogger(__name__)
 
 
 def custom_op(
@@ -45,13 +52,13 @@ def custom_op(
 
     def make(function: Callable[..., Any]) -> CustomOpDef:
         split_qualname(name)
+        given = (tags,) if isinstance(tags, Tag) else tuple(tags)
         if schema is None:
-            text = infer_schema(function, mutates_args=mutates_args)
+            text = infer_schema(function, mutates_args=mutates_args, tags=given)
             choices = literal_choices(function)
         else:
             text, choices = schema, {}
             _check_mutates(name, text, mutates_args)
-        given = (tags,) if isinstance(tags, Tag) else tuple(tags)
         if Tag.out not in given:
             _refuse_keyword_tensors(name, text)
         definition = CustomOpDef(name, text, function, given, choices)
@@ -105,6 +112,7 @@ class CustomOpDef:
         self._name = short
         self._init_fn = function
         self._choices = choices
+        self._tag = tagged.tag_of(tags)
         self._backward: Any = None
         self._disabled: set[str] = set()
         self._kernels: dict[str, Callable[..., Any]] = {}
@@ -119,6 +127,8 @@ class CustomOpDef:
             getattr(import_module("mortice.ops"), namespace), self.operator.schema.name
         )
         self._opoverload = getattr(packet, self.operator.schema.overload or "default")
+        if self._tag is not None:
+            fakes.register_fake(self, tagged.fake(self.operator), lib=self._library)
         _DEFINITIONS[name] = self
         self.__class__ = import_module("mortice.ops").direct_class(CustomOpDef, self.operator)
 
@@ -153,6 +163,7 @@ class CustomOpDef:
             wanted = [device_types] if isinstance(device_types, str) else list(device_types)
             for device in wanted:
                 kernel = self._checked(function, device)
+                self._kernels[device] = function
                 key = K.device_key_name(device)
                 K.device_bit(device)
                 self._library.impl(self._name, kernel, key, allow_override=True)
@@ -178,6 +189,8 @@ class CustomOpDef:
         tensors = op.schema.tensor_positions
         choices = self._choices
         returns_alias = any(r.type.alias for r in op.schema.returns)
+        if self._tag is not None:
+            function = tagged.checked(op, self._tag, function)
 
         if not choices and device is None and not returns_alias:
             return _checking(op, function, tensors)
@@ -208,12 +221,23 @@ class CustomOpDef:
                     f"{value!r}.{nearest(str(value), allowed)}"
                 )
 
+    def _no_op(self, device_type: str, enabled: bool) -> str:
+        """Why ``set_kernel_enabled`` changes nothing, if so."""
+        if device_type not in self._kernels:
+            return "no kernel was registered for this device type"
+        if enabled is (device_type not in self._disabled):
+            return f"the kernel is already {'enabled' if enabled else 'disabled'}"
+        return ""
+
     @contextlib.contextmanager
     def set_kernel_enabled(
         self, device_type: str, enabled: bool = True
     ) -> Generator[None, None, None]:
         """Within, a device's kernel is used or the original function is."""
         before = device_type in self._disabled
+        no_op = self._no_op(device_type, enabled)
+        if no_op:
+            _log.warning("%r.set_kernel_enabled(%r, %s): %s", self, device_type, enabled, no_op)
         (self._disabled.discard if enabled else self._disabled.add)(device_type)
         try:
             yield
@@ -224,6 +248,13 @@ class CustomOpDef:
 
     def register_fake(self, fn: Callable[..., Any], /) -> Callable[..., Any]:
         """Say what the operator does to sizes and dtypes."""
+        if self._tag is not None:
+            warnings.warn(
+                f"{self!r} is tagged with mortice.{self._tag}: its fake, which returns what is written "
+                "to, follows from that. The one that is registered now replaces it.",
+                UserWarning,
+                stacklevel=2,
+            )
         return fakes.register_fake(self, fn, lib=self._library)
 
     def register_autograd(
@@ -350,8 +381,42 @@ def register_mortice_dispatch(
     return register if func is None else register(func)
 
 
-def get_kernel(op: Any, dispatch_key: Any) -> Any:
-    """The kernel registered for an operator at a dispatch key; InvalidState once it is gone."""
+class KernelHandle:
+    """A kernel of an operator at a dispatch key, whatever is registered over it later.
+
+    Calling it is InvalidState once the library that registered it is gone.
+    """
+
+    def __init__(self, operator: Operator, key: str, kernel: Any, registered: bool) -> None:
+        self.operator = operator
+        self.dispatch_key = key
+        self._kernel = kernel
+        self._registered = registered
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run it on the operator's arguments."""
+        op = self.operator
+        if self._registered and self._kernel not in op.kernels.get(self.dispatch_key, ()):
+            raise InvalidState(
+                f"The kernel of {op.qualified} for {self.dispatch_key} has been invalidated: its "
+                "library is gone."
+            )
+        try:
+            values = bind(op.schema, args, kwargs, op.row.numbers, "self")
+        except Misfit as misfit:
+            raise SchemaMismatch(f"{op.qualified}(): {misfit}.\nDeclaration: {op.schema}") from None
+        return self._kernel(*values)
+
+    def call_boxed(self, keys: Any, *args: Any, **kwargs: Any) -> Any:
+        """The same with the DispatchKeySet of the call before its arguments."""
+        return self(*args, **kwargs)
+
+
+def get_kernel(op: Any, dispatch_key: Any) -> KernelHandle:
+    """The kernel of an operator at a dispatch key: the newest that was registered, else the device's own.
+
+    InvalidValue for a wrong key, RegistrationError if there is none.
+    """
     from mortice._library.registration import get_operator
 
     if not isinstance(dispatch_key, str):
@@ -361,19 +426,22 @@ def get_kernel(op: Any, dispatch_key: Any) -> Any:
         K.parse_key(dispatch_key)
     except RegistrationError as error:
         raise InvalidValue(f"Invalid dispatch key: {dispatch_key!r}. {error}") from None
-    kernel = operator.registered(K.canonical(dispatch_key))
-    if kernel is None:
-        raise RegistrationError(f"no kernel for {dispatch_key} for {operator.qualified}")
-
-    def call(*args: Any) -> Any:
-        if operator.registered(dispatch_key) is not kernel:
-            raise InvalidState(
-                f"The kernel of {operator.qualified} for {dispatch_key} has been invalidated: its "
-                "library is gone, or another kernel took its place."
-            )
-        return kernel(*args)
-
-    return call
+    key = K.canonical(dispatch_key)
+    kernel = operator.registered(key)
+    if kernel is not None:
+        return KernelHandle(operator, key, kernel, registered=True)
+    functionality, device = K.parse_key(key)
+    try:
+        if functionality or device is None:
+            raise NoKernel("a functionality has none of its own")
+        how, own = locate(operator, device)
+        if how == "fallback":
+            raise NoKernel(f"it runs on the CPU instead of {device}")
+    except (NoKernel, PluginError) as error:
+        raise RegistrationError(
+            f"no kernel for {dispatch_key} for {operator.qualified}: {error}"
+        ) from None
+    return KernelHandle(operator, key, own, registered=False)
 
 
 __all__ = [

@@ -11,8 +11,10 @@ from mortice._autograd.function import FunctionCtx, saved, zeros
 from mortice._autograd.grad_mode import no_grad
 from mortice._autograd.node import Info, Node, attach_many, attach_single
 from mortice._base.errors import AutogradError, RegistrationError
+from mortice._dispatch.bind import default_of
 from mortice._dispatch.operator import Kernel, Operator
 from mortice._library.registration import Library, get_operator, kept_library
+from mortice._library.tags import Tag
 
 NOT_DIFFERENTIABLE = object()
 
@@ -46,6 +48,11 @@ def register_autograd(
 
 def _check_functional(op: Operator) -> None:
     schema = op.schema
+    if Tag.out in op.row.tags:
+        raise RegistrationError(
+            f"register_autograd: {op.qualified} is tagged with Tag.out. Out variants do not support "
+            "autograd; register the formula of the operator that returns new tensors."
+        )
     if schema.mutated or not schema.returns:
         raise RegistrationError(
             f"Cannot register autograd formula for non-functional operator {op.qualified} with schema "
@@ -99,6 +106,8 @@ def _recording(nxt: Kernel, op: Operator, backward: Any, setup_context: Any) -> 
     info = Info(f"{schema.namespace}_{schema.name}_{schema.overload or 'default'}Backward",
                 _run_backward, (op, backward))  # fmt: skip
 
+    defaults = _trailing_defaults(op)
+
     def recorded(*values: Any) -> Any:
         with no_grad():  # as a Function's forward, so that x.numpy() is allowed
             result = nxt(*values)
@@ -107,7 +116,7 @@ def _recording(nxt: Kernel, op: Operator, backward: Any, setup_context: Any) -> 
         node.ctx = ctx = FunctionCtx()
         edges: list[Any] = []
         structure: list[int] = []
-        for value in values[:positional]:
+        for value in values[: _given(values, positional, defaults)]:
             if isinstance(value, (list, tuple)) and any(hasattr(x, "_k") for x in value):
                 edges += [getattr(x, "_g", None) for x in value]
                 structure.append(len(value))
@@ -145,6 +154,26 @@ def _recording(nxt: Kernel, op: Operator, backward: Any, setup_context: Any) -> 
     return recorded
 
 
+def _trailing_defaults(op: Operator) -> tuple[Any, ...]:
+    """Defaults of the positional arguments, the last one first, up to one that has none."""
+    found: list[Any] = []
+    for argument in reversed(op.schema.arguments[: op.schema.positional]):
+        if not argument.has_default:
+            break
+        found.append(default_of(argument))
+    return tuple(found)
+
+
+def _given(values: Sequence[Any], count: int, defaults: tuple[Any, ...]) -> int:
+    """How many positional arguments there are, trailing ones left away that are their defaults."""
+    for default in defaults:
+        value = values[count - 1]
+        if hasattr(value, "_k") or value != default:
+            break
+        count -= 1
+    return count
+
+
 def _zero_spec(x: Any) -> Any:
     return (tuple(x._a.shape), x._t, x.device) if hasattr(x, "_k") else None
 
@@ -173,13 +202,16 @@ def _run_backward(node: Any, grads: Any) -> Any:
     found = backward(node.ctx, *given)
     if not isinstance(found, tuple):
         found = (found,)
-    n = len(node.structure)
-    if len(found) < n:
-        found += _left_away(op, len(found), n)
+    n, all_inputs = len(node.structure), schema.positional
+    if len(found) == all_inputs:
+        _refuse_gradients(op, found[n:])
+        found = found[:n]
     if len(found) != n:
+        wanted = f"{n}" if n == all_inputs else f"{n} or {all_inputs}"
         raise AutogradError(
-            f"{op.qualified}: expected backward to return {n} gradients, one for each input, but got "
-            f"{len(found)}."
+            f"{op.qualified}: backward returned an incorrect number of gradients (expected {wanted}, "
+            f"got {len(found)}): it returns one for each input, None for those without; trailing inputs "
+            "that had their defaults may be left away."
         )
     out: list[Any] = []
     for i, (value, count) in enumerate(zip(found, node.structure)):
@@ -202,11 +234,13 @@ def _run_backward(node: Any, grads: Any) -> Any:
     return out
 
 
-def _left_away(op: Operator, start: int, stop: int) -> tuple[None, ...]:
-    """No gradients for trailing arguments that are no tensors and have defaults."""
-    rest = op.schema.arguments[start:stop]
-    fits = all(a.has_default and not a.type.is_tensor for a in rest)
-    return (None,) * (stop - start) if fits else ()
+def _refuse_gradients(op: Operator, values: Sequence[Any]) -> None:
+    """Inputs that were not given have no gradient."""
+    if any(v is not None for v in values):
+        raise AutogradError(
+            f"{op.qualified}: backward returned a gradient for an input that was left at its default; "
+            "return None for it."
+        )
 
 
 def _checked(op: Operator, position: int, value: Any) -> Any:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Literal, Union
 
 from mortice._base.errors import InvalidValue
+from mortice._library import tagged
 from mortice._types.device import Device
 from mortice._types.dtypes import DType
 from mortice._types.promotion import NUMBERS
@@ -38,11 +39,17 @@ _LIST_ITEMS = ("Tensor", "SymInt", "float", "bool", "Scalar")
 
 
 def infer_schema(
-    prototype_function: Any, /, *, mutates_args: Any, op_name: str | None = None
+    prototype_function: Any,
+    /,
+    *,
+    mutates_args: Any,
+    op_name: str | None = None,
+    tags: Any = (),
 ) -> str:
     """The schema of a function from its annotations: ``"(Tensor x, SymInt n=1) -> Tensor"``.
 
-    ``mutates_args`` names the tensor arguments that are written to, or is ``"unknown"``.
+    ``mutates_args`` names the tensor arguments that are written to, or is ``"unknown"``. With
+    ``Tag.inplace`` or ``Tag.out`` among ``tags``, what is written to is also what is returned.
     InvalidValue says which parameter cannot be read and why.
     """
     signature = inspect.signature(prototype_function)
@@ -53,6 +60,8 @@ def infer_schema(
     if isinstance(mutates_args, str) and mutates_args != "unknown":
         raise fail("mutates_args must either be a sequence of the names of the arguments that are "
                    "mutated or the string 'unknown'.")  # fmt: skip
+    if not isinstance(mutates_args, str):
+        mutates_args = tuple(mutates_args)
     hints = _hints(prototype_function)
     parts: list[str] = []
     seen: set[str] = set()
@@ -93,7 +102,9 @@ def infer_schema(
         returns = _return_type(hints.get("return", signature.return_annotation))
     except _Unreadable as error:
         raise fail(f"Return has unsupported type {signature.return_annotation}. {error}") from None
-    return f"{op_name or ''}({', '.join(parts)}) -> {returns}"
+    text = f"({', '.join(parts)}) -> {returns}"
+    tag = tagged.tag_of(tags)
+    return (op_name or "") + (text if tag is None else tagged.with_returns(text, tag))
 
 
 def _hints(function: Any) -> dict[str, Any]:

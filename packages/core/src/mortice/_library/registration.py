@@ -30,6 +30,7 @@ from mortice._dispatch.operator import (
     remove_operator,
 )
 from mortice._dispatch.schema import FunctionSchema, parse
+from mortice._library import tagged
 from mortice._library.tags import check_tags
 
 RESERVED = frozenset(("prim",))
@@ -144,7 +145,11 @@ class Library:
                 f"Explicitly provided namespace ({parsed.namespace}) in schema string does not match "
                 f"namespace of the library ({self.ns})."
             )
-        op = self._declare(parsed, check_tags(tags, parsed))
+        given = check_tags(tags)
+        tag = tagged.tag_of(given)
+        if tag is not None:
+            tagged.check_schema(parsed, tag)
+        op = self._declare(parsed, given)
         where = self.where  # the undo list must not keep the library alive
         self._undo.append(lambda: _undefine(op, where))
         return parsed.name
@@ -176,9 +181,13 @@ class Library:
         dispatch_key: str = "",
         *,
         with_keyset: bool = False,
-        allow_override: bool = False,
+        allow_override: bool = True,
     ) -> None:
-        """Register ``fn`` as the kernel of an operator for a dispatch key."""
+        """Register ``fn`` as the kernel of an operator for a dispatch key.
+
+        The newest kernel runs, and earlier ones again when its library goes. Without
+        ``allow_override`` it is a RegistrationError to replace one.
+        """
         self._check_alive()
         if not callable(fn):
             raise ArgumentError(
@@ -192,13 +201,14 @@ class Library:
                 f"library, {self.dispatch_key}. Leave it away, or use another library."
             )
         name = self._target(op_name)
-        if (name, key) in self._own and not allow_override:
+        op = find(name)
+        known = op is not None and op.registered(key) is not None
+        if not allow_override and (known or (name, key) in self._own):
             raise RegistrationError(
                 f"This is not allowed since there's already a kernel registered from python "
                 f"overriding {name}'s behavior for {key} dispatch key and {self.ns} namespace. "
                 "Pass allow_override=True to replace it."
             )
-        op = find(name)
         if key == "Meta" and op is not None and op.registered("CompositeImplicitAutograd"):
             raise RegistrationError(
                 f"We should not register a meta kernel directly to the operator '{name}', because it "

@@ -5,9 +5,6 @@ from __future__ import annotations
 import enum
 from typing import Any
 
-from mortice._base.errors import InvalidValue
-from mortice._dispatch.schema import FunctionSchema
-
 
 class Tag(str, enum.Enum):
     """PyTorch's operator tags."""
@@ -37,19 +34,10 @@ class Tag(str, enum.Enum):
         return f"Tag.{self.name}"
 
 
-def check_tags(tags: Any, schema: FunctionSchema) -> tuple[Tag, ...]:
-    """Tags as a tuple; TypeError if one is no Tag, InvalidValue if the schema contradicts one."""
+def check_tags(tags: Any) -> tuple[Tag, ...]:
+    """Tags as a tuple; TypeError if one is no Tag."""
     found: tuple[Any, ...] = (tags,) if isinstance(tags, (Tag, str)) else tuple(tags)
     for tag in found:
         if not isinstance(tag, Tag):
             raise TypeError(f"a tag must be a mortice.Tag, not {type(tag).__name__}: {tag!r}")
-    if Tag.inplace in found and not (schema.arguments and schema.arguments[0].type.is_mutable):
-        raise InvalidValue(
-            f"{schema}: Tag.inplace needs a first argument that is written to, such as Tensor(a!) x."
-        )
-    if Tag.out in found and not any(a.kwarg_only and a.type.is_mutable for a in schema.arguments):
-        raise InvalidValue(
-            f"{schema}: Tag.out needs keyword-only arguments that are written to, such as "
-            "*, Tensor(a!) out."
-        )
     return found

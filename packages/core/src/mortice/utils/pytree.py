@@ -20,10 +20,13 @@ __all__ = [
     "MappingKey",
     "SequenceKey",
     "TreeSpec",
+    "arg_tree_leaves",
     "keystr",
     "register_pytree_node",
     "tree_all",
+    "tree_all_only",
     "tree_any",
+    "tree_any_only",
     "tree_flatten",
     "tree_flatten_with_path",
     "tree_iter",
@@ -332,6 +335,21 @@ def tree_all(pred: Callable[[Any], bool], tree: Any) -> bool:
 
 def tree_any(pred: Callable[[Any], bool], tree: Any) -> bool:
     return any(map(pred, tree_leaves(tree)))
+
+
+def tree_all_only(types: Any, pred: Callable[[Any], bool], tree: Any) -> bool:
+    """Whether ``pred`` holds for every leaf that is an instance of ``types``."""
+    return all(pred(x) for x in tree_leaves(tree) if isinstance(x, types))
+
+
+def tree_any_only(types: Any, pred: Callable[[Any], bool], tree: Any) -> bool:
+    """Whether ``pred`` holds for a leaf that is an instance of ``types``."""
+    return any(pred(x) for x in tree_leaves(tree) if isinstance(x, types))
+
+
+def arg_tree_leaves(*args: Any, **kwargs: Any) -> list[Any]:
+    """The leaves of a call's arguments, positional ones first."""
+    return [leaf for value in (*args, *kwargs.values()) for leaf in tree_leaves(value)]
 
 
 # -- with paths ----------------------------------------------------------------------------------
