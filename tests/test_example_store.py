@@ -16,8 +16,9 @@ import pytest
 import mortice
 import mortice.distributed as dist
 from mortice import errors
-from mortice_testing.distributed.gang import Gang
+from mortice_testing.distributed.gang import Gang, held_port
 from mortice_testing.distributed.store_contract import *  # noqa: F403
+from mortice_testing.distributed.words import PATIENCE
 
 SOURCE = Path(__file__).resolve().parent.parent / "examples" / "dowel-store" / "src"
 
@@ -30,13 +31,12 @@ def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     if program is None:
         pytest.skip("there is no redis-server: apt install redis-server")
     pytest.importorskip("redis", reason="pip install redis")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        number = free.getsockname()[1]
+    held = held_port()
+    number = held.getsockname()[1]
     folder = tmp_path_factory.mktemp("redis")
     options = ["--port", str(number), "--bind", "127.0.0.1", "--save", "", "--dir", str(folder)]
     server = subprocess.Popen([program, *options], stdout=subprocess.DEVNULL)
-    end = time.monotonic() + 20
+    end = time.monotonic() + PATIENCE
     while True:
         try:
             socket.create_connection(("127.0.0.1", number), 1).close()
@@ -46,7 +46,8 @@ def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
             time.sleep(0.05)
     yield number
     server.terminate()
-    server.wait(10)
+    server.wait(PATIENCE)
+    held.close()
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +62,7 @@ def dowel() -> Iterator[Any]:
 @pytest.fixture
 def stores(port: int, dowel: Any, request: pytest.FixtureRequest) -> Iterator[tuple[Any, Any]]:
     made = [
-        dowel.RedisStore("127.0.0.1", port, namespace=request.node.name, timeout=0.3)
+        dowel.RedisStore("127.0.0.1", port, namespace=request.node.name, timeout=PATIENCE)
         for _ in range(2)
     ]
     yield made[0], made[1]
@@ -70,19 +71,17 @@ def stores(port: int, dowel: Any, request: pytest.FixtureRequest) -> Iterator[tu
 
 
 def test_a_server_that_is_not_there(dowel: Any) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        number = free.getsockname()[1]
-    store = dowel.RedisStore("127.0.0.1", number, timeout=0.3)
-    with pytest.raises(errors.DistStoreError, match="does not answer"):
-        store.set("k", "v")
+    with held_port() as held:
+        store = dowel.RedisStore("127.0.0.1", held.getsockname()[1], timeout=0.3)
+        with pytest.raises(errors.DistStoreError, match="does not answer"):
+            store.set("k", "v")
 
 
 def meets(rank: int, size: int, source: str, url: str) -> float:
     sys.path.insert(0, source)
     import dowel_store  # noqa: F401
 
-    dist.init_process_group("gloo", url, rank=rank, world_size=size, timeout=20)
+    dist.init_process_group("gloo", url, rank=rank, world_size=size, timeout=PATIENCE)
     t = mortice.ones(1)
     dist.all_reduce(t)
     dist.destroy_process_group()

@@ -112,7 +112,7 @@ class Surroundings:
             words[0] = sys.executable
             words[2:] = [line.split("-c ", 1)[1].strip("'\"")]
         done = subprocess.run(
-            words, env=environ, cwd=self.folder, capture_output=True, text=True, timeout=60,
+            words, env=environ, cwd=self.folder, capture_output=True, text=True, timeout=100,
             check=False,
         )  # fmt: skip
         last = (done.stderr.strip() or done.stdout.strip()).splitlines()

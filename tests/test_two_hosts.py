@@ -14,7 +14,7 @@ import pytest
 
 pytestmark = pytest.mark.system
 
-NAMES = ("mortice-host-a", "mortice-host-b")
+NAMES = (f"mortice-a-{os.getpid()}", f"mortice-b-{os.getpid()}")
 ADDRESSES = ("10.77.31.1", "10.77.31.2")
 
 
@@ -43,15 +43,20 @@ def hosts() -> Iterator[tuple[str, str]]:
 
 
 SCRIPT = """
-import os, signal
+import os, signal, time
 import mortice, mortice.distributed as dist
-dist.init_process_group("gloo", timeout=30)
+dist.init_process_group("gloo", timeout=60)
 t = mortice.ones(1000) * (dist.get_rank() + 1)
 dist.all_reduce(t)
-print("sum", t[0].item(), "attempt", os.environ["TORCHELASTIC_RESTART_COUNT"])
-dist.barrier()
-if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0" and dist.get_rank() == 3:
-    os.kill(os.getpid(), signal.SIGKILL)
+print("sum", t[0].item(), "attempt", os.environ["TORCHELASTIC_RESTART_COUNT"], flush=True)
+if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+    printed = [f"{__file__}.{rank}" for rank in range(4)]
+    open(printed[dist.get_rank()], "w").close()
+    if dist.get_rank() == 3:
+        while not all(map(os.path.exists, printed)):
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(600)  # the first failure that a node hears of is to be rank 3's
 dist.barrier()
 dist.destroy_process_group()
 """

@@ -24,7 +24,7 @@ def _child(code: str, **env: str) -> str:
         [sys.executable, "-c", textwrap.dedent(code)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=100,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **env},
         check=False,
     )
@@ -99,7 +99,7 @@ def test_many_processes_fill_one_cache(tmp_path):
         for _ in range(4)
     ]
     for p in running:
-        out, _ = p.communicate(timeout=60)
+        out, _ = p.communicate(timeout=100)
         assert out.startswith("0.84134 0.84134")
     assert not [n for n in os.listdir(tmp_path / "llvm") if n.endswith(".tmp")]
 

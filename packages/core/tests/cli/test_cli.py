@@ -200,7 +200,7 @@ def test_reader_that_goes_away(shop: Any) -> None:
     child.stdout.close()
     with child.stderr as stream:
         assert b"Traceback" not in stream.read()
-    child.wait(30)
+    child.wait(100)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="pty is POSIX")
@@ -247,7 +247,7 @@ def on_terminal(site: Any, *arguments: str, **extra: str) -> str:
             break
         said += data
     os.close(main)
-    assert child.wait(30) == 0, said
+    assert child.wait(100) == 0, said
     return said.decode()
 
 

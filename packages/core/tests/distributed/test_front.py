@@ -380,16 +380,16 @@ def test_two_methods_are_a_backend() -> None:
             box((self.rank, peer, tag)).put(data.copy())
 
         def recv(self, data: Any, peer: int, tag: int) -> int:
-            data[...] = box((peer, self.rank, tag)).get(timeout=10)
+            data[...] = box((peer, self.rank, tag)).get(timeout=60)
             return peer
 
     def run(rank: int, results: list[Any]) -> None:
-        setup = dist.Setup(dist.HashStore(), rank, size, (0, 1, 2), 20.0, "g")
+        setup = dist.Setup(dist.HashStore(), rank, size, (0, 1, 2), 60.0, "g")
         comm = Pigeon(setup)
         made = {}
 
         def call(name: str, **parts: Any) -> None:
-            comm.submit(dist.Call(name, 1, 20.0, **parts)).wait()
+            comm.submit(dist.Call(name, 1, 60.0, **parts)).wait()
 
         for count in (2, 30_000):
             t = mortice.full((count,), rank + 1.0)
@@ -417,7 +417,7 @@ def test_two_methods_are_a_backend() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(90)
     assert (
         results
         == [

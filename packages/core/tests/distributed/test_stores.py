@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import os
+import signal
 import socket
 import subprocess
 import sys
@@ -17,7 +19,9 @@ import pytest
 
 from mortice import errors
 from mortice.distributed import FileStore, HashStore, PrefixStore, Store, TCPStore
+from mortice_testing.distributed.gang import held_port
 from mortice_testing.distributed.store_contract import *  # noqa: F403
+from mortice_testing.distributed.words import PATIENCE
 
 KINDS = ("hash", "file", "tcp", "prefix-hash", "prefix-file", "prefix-tcp")
 
@@ -28,13 +32,13 @@ def made(kind: str, folder: Path) -> tuple[Store, Store]:
         first, second = made(kind.removeprefix("prefix-"), folder)
         return PrefixStore("part", first), PrefixStore("part", second)
     if kind == "hash":
-        store = HashStore(timeout=0.3)
+        store = HashStore(timeout=PATIENCE)
         return store, store
     if kind == "file":
         path = folder / "store"
-        return FileStore(path, 2, timeout=0.3), FileStore(path, 2, timeout=0.3)
-    master = TCPStore("127.0.0.1", 0, is_master=True, timeout=0.3)
-    return master, TCPStore("127.0.0.1", master.port, timeout=0.3)
+        return FileStore(path, 2, timeout=PATIENCE), FileStore(path, 2, timeout=PATIENCE)
+    master = TCPStore("127.0.0.1", 0, is_master=True, timeout=PATIENCE)
+    return master, TCPStore("127.0.0.1", master.port, timeout=PATIENCE)
 
 
 @pytest.fixture(params=KINDS)
@@ -95,18 +99,17 @@ def test_a_port_that_becomes_free() -> None:
     port = other.getsockname()[1]
     timer = threading.Timer(0.3, other.close)
     timer.start()
-    store = TCPStore("127.0.0.1", port, is_master=True, timeout=5)
+    store = TCPStore("127.0.0.1", port, is_master=True, timeout=PATIENCE)
     assert store.port == port
     store.close()
     timer.join()
 
 
 def test_nobody_there() -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    with pytest.raises(errors.DistNetworkError, match="no store answers"):
-        TCPStore("127.0.0.1", port, timeout=0.2)
+    with held_port() as held:
+        port = held.getsockname()[1]
+        with pytest.raises(errors.DistNetworkError, match="no store answers"):
+            TCPStore("127.0.0.1", port, timeout=0.2)
 
 
 def test_masters_of_one_process_may_share() -> None:
@@ -139,7 +142,7 @@ def test_a_stranger_is_sent_away() -> None:
 
 def test_the_server_goes() -> None:
     master = TCPStore("127.0.0.1", 0, is_master=True)
-    client = TCPStore("127.0.0.1", master.port, timeout=0.3)
+    client = TCPStore("127.0.0.1", master.port, timeout=PATIENCE)
     master.close()
     with pytest.raises(errors.DistError, match=str(client.port)):
         client.set("k", "v")
@@ -152,7 +155,6 @@ def test_the_server_goes() -> None:
 @pytest.mark.parametrize("fork", [False, True])
 def test_a_will_is_done_when_its_process_is_killed(kind: str, fork: bool, tmp_path: Path) -> None:
     ours, other = made(kind, tmp_path)
-    ours.set_timeout(20)
     where = other.underlying_store if isinstance(other, PrefixStore) else other
     how = (
         f"FileStore({where.path!r})"
@@ -166,20 +168,20 @@ def test_a_will_is_done_when_its_process_is_killed(kind: str, fork: bool, tmp_pa
     assert store.leave_will("gone", "7,")
     if {fork}:
         if os.fork() == 0:
-            time.sleep(3)  # a child that lives on does not keep the will from being done
-            os._exit(0)
+            time.sleep(600)  # a child that lives on does not keep the will from being done
     store.set("ready", "")
-    time.sleep(60)
+    time.sleep(600)
     """
-    child = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)])
-    ours.wait(["ready"])
-    time.sleep(0.15)
-    assert not ours.check(["gone"])
-    child.kill()
-    started = time.monotonic()
-    assert ours.get("gone") == b"7,"
-    assert time.monotonic() - started < 2
-    child.wait()
+    child = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)], start_new_session=True)
+    try:
+        ours.wait(["ready"])
+        time.sleep(0.15)  # longer than a FileStore goes without looking
+        assert not ours.check(["gone"])
+        child.kill()
+        assert ours.get("gone") == b"7,"
+    finally:
+        os.killpg(child.pid, signal.SIGKILL)  # and with it the child's child
+        child.wait()
     for one in (other, ours):
         one.close()
     assert not list(tmp_path.glob("*will*"))
@@ -192,7 +194,7 @@ def test_a_will_that_is_revoked(kind: str, tmp_path: Path) -> None:
     other.revoke_will("gone")
     other.close()
     with pytest.raises(errors.StoreTimeout):
-        ours.get("gone")
+        ours.wait(["gone"], 0.3)
     ours.close()
     assert not list(tmp_path.glob("*will*"))
 

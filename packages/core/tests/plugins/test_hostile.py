@@ -455,9 +455,10 @@ def test_crash_found_by_listing_with_load(hostile: Any) -> None:
 
 
 def test_hang_in_a_probe(hostile: Any) -> None:
+    # The limit holds for the healthy one, too, which needs a tenth of a second.
     hostile.device("bad", "import time; time.sleep(1000)")
-    said = hostile.cli("list-backends", "--load", "--kind", "device", MORTICE_PROBE_TIMEOUT="6")
-    assert "loading it did not end within 6 s" in said
+    said = hostile.cli("list-backends", "--load", "--kind", "device", MORTICE_PROBE_TIMEOUT="15")
+    assert "loading it did not end within 15 s" in said
     assert "ready" in said
 
 
@@ -471,7 +472,7 @@ def test_hang_in_the_process(hostile: Any) -> None:
     assert "MORTICE_DISABLE_PLUGINS=acme-bad" in line
     # The user gives up on it; the next process probes first.
     child.send_signal(signal.SIGINT)
-    _, rest = child.communicate(timeout=60)
+    _, rest = child.communicate(timeout=100)
     assert "KeyboardInterrupt" in rest
     said = load(hostile, MORTICE_PROBE_TIMEOUT="1")
     assert "state crashed" in said
@@ -509,7 +510,8 @@ def test_killed_while_loading_is_probed_then_used(hostile: Any) -> None:
     child = hostile.start("-c", LOAD.format(name="bad"))
     markers = hostile.cache / "plugins"
     deadline = time.monotonic() + 60
-    while not list(markers.glob("*/loading/*")) and time.monotonic() < deadline:
+    while not [m for m in markers.glob("*/loading/*") if m.suffix != ".new"]:
+        assert time.monotonic() < deadline
         time.sleep(0.05)
     child.kill()
     child.communicate()

@@ -138,7 +138,7 @@ def test_circle_of_imports_and_loads_does_not_deadlock(site: Any) -> None:
             threading.Thread(target=importlib.import_module, args=("shared",), daemon=True),
         ]
         [t.start() for t in threads]
-        [t.join(20) for t in threads]
+        [t.join(60) for t in threads]
         print([t.is_alive() for t in threads], _plugins.load("device", "good").__name__)
         """
     )
@@ -147,7 +147,11 @@ def test_circle_of_imports_and_loads_does_not_deadlock(site: Any) -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork on this system")
 def test_fork_while_another_thread_loads(site: Any) -> None:
-    site.device("slow", "import builtins, time; builtins.began = True; time.sleep(1)")
+    site.device(
+        "slow",
+        "import builtins, time\nbuiltins.began = True\n"
+        "while not hasattr(builtins, 'forked'): time.sleep(0.01)",
+    )
     site.device("good")
     said = site.run(
         """
@@ -163,6 +167,7 @@ def test_fork_while_another_thread_loads(site: Any) -> None:
             print(_plugins.load("device", "good").__name__, flush=True)
             print(_plugins.state("device", "slow").state, flush=True)
             os._exit(0)
+        builtins.forked = True
         thread.join()
         assert os.waitpid(child, 0)[1] == 0
         """
