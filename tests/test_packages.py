@@ -26,6 +26,7 @@ BUDGETS: dict[str, tuple[int, set[str]]] = {
     "mortice-gloo": (60_000, {"mortice", "numpy", "xoscar"}),
     "mortice-mpi": (60_000, {"mortice", "numpy", "mpi4py"}),
     "mortice-nccl": (60_000, {"mortice", "numpy", "nccl4py"}),
+    "mortice-ucc": (60_000, {"mortice", "numpy"}),
     "mortice-xccl": (60_000, {"mortice", "numpy"}),
     "mortice-nn": (200_000, {"mortice", "numpy"}),
     "mortice-testing": (300_000, {"mortice", "click", "numpy", "pytest", "hypothesis"}),
