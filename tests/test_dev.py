@@ -82,6 +82,7 @@ def leftovers(machine: Path) -> list[str]:
 # -- the three ways ------------------------------------------------------------------------------
 
 
+@pytest.mark.timeout(600)  # it downloads what nox needs
 @pytest.mark.parametrize("hidden", ["", "ensurepip"])
 def test_makes_its_environment_once_and_runs_the_session(machine: Path, hidden: str) -> None:
     first = run_dev(machine, "hello", "two", "--words", hidden=hidden)

@@ -15,6 +15,7 @@ import pytest
 
 import mortice
 from mortice.utils import data
+from mortice_nn.data import workers
 
 Point = collections.namedtuple("Point", "x y")
 
@@ -277,7 +278,8 @@ def test_a_dead_worker_is_named_at_once() -> None:
         list(loader)
 
 
-def test_timeout() -> None:
+def test_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "JOIN_SECONDS", 0.1)
     loader = data.DataLoader(Slow(), batch_size=1, num_workers=1, timeout=0.5)
     with pytest.raises(RuntimeError, match=r"timed out after 0.5 seconds"):
         list(loader)

@@ -22,12 +22,13 @@ from mortice.serialization import writer
 NOBODY = 65534  # the user without rights, by custom
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="kills forked writers")
 def test_killed_at_any_moment_the_file_is_whole(tmp_path: Path) -> None:
     script = Path(__file__).parent / "kill_saves.py"
     done = subprocess.run(
         [sys.executable, str(script), str(tmp_path), "300"],
-        capture_output=True, text=True, timeout=100, check=False,
+        capture_output=True, text=True, timeout=590, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("300 kills")

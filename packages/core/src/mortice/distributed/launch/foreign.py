@@ -68,8 +68,8 @@ class ForeignLauncher(Launcher):
                 processes.listen(_ASK_EVERY)
                 told = agreement.failure()
                 if told is not None:
-                    # The others may be about to tell what they found.
-                    _linger(processes, min(2.0, job.grace))
+                    # The others may be about to tell what they found, and to end by themselves.
+                    _linger(processes, job.grace)
                     code, _, reason = told.partition(" ")
                     say(reason)
                     return int(code)
