@@ -50,7 +50,7 @@ def test_a_call_as_before_infers_nothing(compile: Any) -> None:
     assert "record" not in calls  # Recorder.record: every step was the one expected
     assert calls.count("recording") == 10
     per_operator = [c for c in calls if c in ("recording", "adjust") or c.startswith("Tensor_op")]
-    assert len(per_operator) == 30
+    assert len(per_operator) == 20
     assert len(calls) - len(per_operator) <= 26
 
 

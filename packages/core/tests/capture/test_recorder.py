@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import threading
+import time
 import warnings
 from typing import Any
 
@@ -13,6 +14,7 @@ from comparing import same
 
 import mortice
 from mortice import errors
+from mortice._dispatch.state import THREAD
 
 
 def chain(x: Any, y: Any) -> Any:
@@ -335,6 +337,27 @@ def test_another_thread_reads_a_pending_tensor(compile: Any) -> None:
     for _ in range(2):
         compiled(mortice.ones(2))
     assert seen == [[3, 3], [3, 3]] * 2
+
+
+def test_another_thread_waits_for_a_step_that_is_half_done(compile: Any) -> None:
+    found: list[float] = []
+
+    def f(x: Any) -> Any:
+        y = x + 1
+        recorder = THREAD.recorder
+        worker = threading.Thread(target=lambda: found.append(y.sum().item()))
+        recorder.busy = True
+        worker.start()
+        while not recorder.asked:
+            time.sleep(0.001)
+        early = list(found)
+        recorder.busy = False
+        worker.join()
+        assert not early
+        return y * 2
+
+    assert compile(f)(mortice.ones(3)).tolist() == [4, 4, 4]
+    assert found == [6]
 
 
 def test_another_thread_writes_what_was_recorded_as_read(compile: Any) -> None:

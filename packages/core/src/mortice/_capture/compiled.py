@@ -7,6 +7,7 @@ import threading
 import time
 import types
 import warnings
+from threading import get_ident
 from typing import Any
 
 from mortice._capture import instances
@@ -102,6 +103,7 @@ class Compiled:
         if recorder is None:
             recorder = Recorder(self, tree)
         tree.recorder = recorder
+        recorder.owner = get_ident()
         if traced or self.keep_traces:
             recorder.trace = CallTrace()
         recorder.prefix, recorder.place = prefix, place

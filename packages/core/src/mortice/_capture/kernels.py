@@ -280,69 +280,69 @@ def bind(recorder: Any, leaf: Leaf, t: Any) -> bool:
 # -- generated -----------------------------------------------------------------------------------
 
 #: Whether an argument is the tensor that is wanted; AttributeError if it is none.
-_IS_TENSOR = """(a{i}._a is w{i} or (w{i}.__class__ is Leaf and (w{i}.tensor is a{i} or (
-                w{i}.tensor is None and bind(recorder, w{i}, a{i})))))"""
-_NUMBER_OR_TENSOR = (
-    """            if w{i}.__class__ is type:
-                if a{i}.__class__ is not w{i}:
-                    return recorder.record(CALL, {args})
-                numbers.append(a{i})
-            elif w{i} is None:
-                if a{i} is not None:
-                    return recorder.record(CALL, {args})
-            elif not """
-    + _IS_TENSOR
-    + """:
-                return recorder.record(CALL, {args})
-"""
+_IS_TENSOR = (
+    "(a{i}._a is w{i} or (w{i}.__class__ is Leaf and (w{i}.tensor is a{i}"
+    " or (w{i}.tensor is None and bind(recorder, w{i}, a{i})))))"
 )
+_NUMBER_OR_TENSOR = (
+    "((a{i}.__class__ is w{i} and not numbers.append(a{i})) if w{i}.__class__ is type"
+    f" else a{{i}} is None if w{{i}} is None else {_IS_TENSOR})"
+)
+#: Whether an argument of a kind is what the step wants; leaves are bound, and numbers noted, by it.
 _CHECKS = {
-    "T": f"""            if not {_IS_TENSOR}:
-                return recorder.record(CALL, {{args}})
-""",
+    "T": _IS_TENSOR,
     "N": _NUMBER_OR_TENSOR,
     "O": _NUMBER_OR_TENSOR,
-    "Z": f"""            if hasattr(a{{i}}, "_k"):
-                if not {_IS_TENSOR}:
-                    return recorder.record(CALL, {{args}})
-            elif not same(a{{i}}, w{{i}}):
-                return recorder.record(CALL, {{args}})
-""",
-    "F": """            if a{i} is not w{i}:
-                if a{i}.__class__ is not w{i}:
-                    return recorder.record(CALL, {args})
-                numbers.append(a{i})
-""",
-    "S": """            if a{i} is not w{i} and not same(a{i}, w{i}):
-                return recorder.record(CALL, {args})
-""",
+    "Z": f'({_IS_TENSOR} if hasattr(a{{i}}, "_k") else same(a{{i}}, w{{i}}))',
+    "F": "(a{i} is w{i} or (a{i}.__class__ is w{i} and not numbers.append(a{i})))",
+    "S": "(a{i} is w{i} or same(a{i}, w{i}))",
 }
 
+#: ``busy`` keeps other threads away (``Recorder.flush``): a lock would take 50 ns.
 _SOURCE = """
 def recording({names}):
     recorder = THREAD.recorder
     if recorder is None:
         return outside({args})
-    step = recorder.at.ahead
-    if step.token is not CALL:
-        return recorder.record(CALL, {args})
+    quick = True
+    recorder.busy = True
+    try:
+        step = recorder.at.ahead
+        if step.token is CALL:
+            quick = step.simple and not recorder.asked
+            if quick:
+                {wants} = step.wants
+{numbers}                if {checks}:
+                    r = new(Tensor)
+                    r._a = step.handle
+                    r._k = step.key
+                    r._t = step.result
+                    r._g = step.edge
+                    r._s = None
+                    r._b = None
+                    recorder.made.append(ref(r))
+                    recorder.at = step
+                    return r
+    except AttributeError:  # a number where a tensor is wanted
+        pass
+    finally:
+        recorder.busy = False
+    return recorder.record(CALL, {args}) if quick else advancing({names})
+
+
+def advancing({names}):
+    recorder = THREAD.recorder
     with recorder.lock:
-        {wants} = step.wants
-{numbers}        try:
-{checks}        except AttributeError:  # a number where a tensor is wanted
-            return recorder.record(CALL, {args})
-        if not step.simple:
-            return recorder.advance(step, {args})
-        r = new(Tensor)
-        r._a = step.handle
-        r._k = step.key
-        r._t = step.result
-        r._g = step.edge
-        r._s = None
-        r._b = None
-        recorder.made.append(ref(r))
-        recorder.at = step
-        return r
+        step = recorder.at.ahead
+        if step.token is CALL:
+            {wants} = step.wants
+            try:
+{numbers}                matches = {checks}
+            except AttributeError:
+                matches = False
+            if matches:
+                return recorder.advance(step, {args})
+        return recorder.record(CALL, {args})
 """
 _CODE: dict[str, Any] = {}
 
@@ -401,14 +401,13 @@ def _direct(call: Call) -> Kernel:
 
 def _source(kinds: str) -> str:
     names = ", ".join(f"a{i}" for i in range(len(kinds)))
-    args = f"({names},)" if kinds else "()"
-    checks = "".join(_CHECKS[k].format(i=i, args=args) for i, k in enumerate(kinds))
+    checks = " and ".join(_CHECKS[k].format(i=i) for i, k in enumerate(kinds))
     wants = ", ".join(f"w{i}" for i in range(len(kinds)))
     return _SOURCE.format(
         names=names,
-        args=args,
-        checks=checks or "            pass\n",
-        numbers="        numbers = recorder.numbers\n" if set(kinds) & set("NOF") else "",
+        args=f"({names},)" if kinds else "()",
+        checks=checks or "True",
+        numbers="                numbers = recorder.numbers\n" if set(kinds) & set("NOF") else "",
         wants=f"({wants},)" if kinds else "_",
     )
 
@@ -423,11 +422,14 @@ def _general(call: Call) -> Kernel:
         recorder = THREAD.recorder
         if recorder is None:
             return outside(args)
-        step = recorder.at.ahead
-        if predictable and step.token is call:
-            with recorder.lock:
-                if all(map(_matches, repeat(recorder), kinds, step.wants, args)):
-                    return recorder.advance(step, args)
+        with recorder.lock:
+            step = recorder.at.ahead
+            if (
+                predictable
+                and step.token is call
+                and all(map(_matches, repeat(recorder), kinds, step.wants, args))
+            ):
+                return recorder.advance(step, args)
         return recorder.record(call, args)
 
     return recording

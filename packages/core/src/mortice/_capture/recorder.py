@@ -5,7 +5,9 @@ segments when a value is needed.
 from __future__ import annotations
 
 import threading
+import time
 from contextlib import nullcontext
+from threading import get_ident
 from typing import Any
 from weakref import ref
 
@@ -33,6 +35,33 @@ _new = object.__new__
 _NOT_DRAWN: Any = nullcontext()
 
 
+class _Turn:
+    """A recorder's lock for a thread that is not its owner: no step is half done, and none begins.
+
+    The owner says that it is ``busy`` before it looks whether it is ``asked``, the other thread asks
+    before it looks whether the owner is busy; so one of the two sees the other.
+    """
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+
+    def __enter__(self) -> None:
+        recorder = self.recorder
+        recorder.lock.acquire()
+        self.before = recorder.asked
+        recorder.asked = True
+        try:
+            while recorder.busy:  # the owner is within a microsecond of the end of a step
+                time.sleep(1e-5)
+        except BaseException:
+            self.__exit__()
+            raise
+
+    def __exit__(self, *exc: object) -> None:
+        self.recorder.asked = self.before
+        self.recorder.lock.release()
+
+
 class Failed:
     """In a recorder's place: what it had recorded could not be computed."""
 
@@ -57,6 +86,10 @@ class Recorder:
         self.compiled = compiled
         self.tree = tree
         self.lock = threading.RLock()
+        #: The thread whose call it is; whether it is in a step that takes no lock; whether another
+        #: thread waits for it to be in none.
+        self.owner = 0
+        self.busy = self.asked = False
         self.at: Step = tree.root
         self.made: list[Any] = []
         self.numbers: list[Any] = []
@@ -255,7 +288,7 @@ class Recorder:
 
     def flush(self, why: str = "memory is read", *, allowed: bool = False) -> None:
         """Run what is recorded, since the function needs it now; see ``breaks.note``."""
-        with self.lock:
+        with self.lock if get_ident() == self.owner else _Turn(self):
             self._rewind()
             if self.at.parent is not None:
                 breaks.note(self, why, allowed=allowed)
@@ -264,8 +297,9 @@ class Recorder:
     def finish(self) -> None:
         """Run the path as a segment, and give every living tensor of it its memory."""
         with self.lock:
-            self._rewind()
             step = self.at
+            if self._has_more_than(step):
+                self._rewind()
             if step.parent is None:
                 return
             living = [r() for r in self.made]
@@ -344,6 +378,14 @@ class Recorder:
         self.tree = Tree()
         self.tree.recorder = self.tree.walker = self
         self.at = self.tree.root
+
+    def _has_more_than(self, at: Step) -> bool:
+        return (
+            len(self.made) != at.made
+            or len(self.leaves) != at.leaves
+            or len(self.numbers) != at.numbers
+            or len(self.generators) != at.generators
+        )
 
     def _rewind(self) -> None:
         """Undo what a step that was begun and not taken has left."""

@@ -15,7 +15,7 @@ def relu(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_relu[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -35,7 +35,7 @@ def Tensor_relu(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_relu[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -56,7 +56,7 @@ def relu_(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_relu_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -76,7 +76,7 @@ def Tensor_relu_(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_relu_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -97,7 +97,7 @@ def threshold(input, threshold, value, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_threshold[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -118,7 +118,7 @@ def threshold_(input, threshold, value, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_threshold_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -139,7 +139,7 @@ def relu6(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_relu6[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -160,7 +160,7 @@ def relu6_(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_relu6_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -181,7 +181,7 @@ def gelu(input, *, approximate='none', out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_gelu[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -202,7 +202,7 @@ def gelu_(input, *, approximate='none', **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_gelu_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -223,7 +223,7 @@ def silu(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_silu[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -244,7 +244,7 @@ def silu_(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_silu_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -265,7 +265,7 @@ def mish(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_mish[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -286,7 +286,7 @@ def mish_(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_mish_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -307,7 +307,7 @@ def elu(input, alpha=1, scale=1, input_scale=1, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_elu[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -328,7 +328,7 @@ def elu_(input, alpha=1, scale=1, input_scale=1, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_elu_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -349,7 +349,7 @@ def selu(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_selu[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -370,7 +370,7 @@ def selu_(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_selu_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -391,7 +391,7 @@ def celu(input, alpha=1.0, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_celu[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -412,7 +412,7 @@ def celu_(input, alpha=1.0, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_celu_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -433,7 +433,7 @@ def leaky_relu(input, negative_slope=0.01, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_leaky_relu[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -454,7 +454,7 @@ def leaky_relu_(input, negative_slope=0.01, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_leaky_relu_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -475,7 +475,7 @@ def prelu(input, weight, **kwargs):
     try:
         keys = input._k | weight._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_prelu[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -495,7 +495,7 @@ def Tensor_prelu(self, weight, **kwargs):
     try:
         keys = self._k | weight._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_prelu[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -516,7 +516,7 @@ def hardtanh(input, min_val=-1, max_val=1, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_hardtanh[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -537,7 +537,7 @@ def hardtanh_(input, min_val=-1, max_val=1, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_hardtanh_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -558,7 +558,7 @@ def hardsigmoid(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_hardsigmoid[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -579,7 +579,7 @@ def hardsigmoid_(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_hardsigmoid_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -600,7 +600,7 @@ def hardswish(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_hardswish[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -621,7 +621,7 @@ def hardswish_(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_hardswish_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -642,7 +642,7 @@ def softplus(input, beta=1, threshold=20, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_softplus[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -663,7 +663,7 @@ def softshrink(input, lambd=0.5, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_softshrink[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -684,7 +684,7 @@ def hardshrink(input, lambd=0.5, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_hardshrink[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -704,7 +704,7 @@ def Tensor_hardshrink(self, lambd=0.5, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_hardshrink[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -725,7 +725,7 @@ def log_sigmoid(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_log_sigmoid[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -746,7 +746,7 @@ def glu(input, dim=-1, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_glu[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None

@@ -16,7 +16,7 @@ def eq(input, other, *, out=None, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_eq_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -37,7 +37,7 @@ def Tensor_eq(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_eq_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -57,7 +57,7 @@ def Tensor_op_eq(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_eq_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -78,7 +78,7 @@ def eq_(input, other, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_eq__Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -99,7 +99,7 @@ def Tensor_eq_(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_eq__Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -121,7 +121,7 @@ def ne(input, other, *, out=None, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_ne_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -142,7 +142,7 @@ def Tensor_ne(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_ne_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -162,7 +162,7 @@ def Tensor_op_ne(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_ne_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -183,7 +183,7 @@ def ne_(input, other, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_ne__Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -204,7 +204,7 @@ def Tensor_ne_(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_ne__Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -226,7 +226,7 @@ def not_equal(input, other, *, out=None, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_not_equal_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -247,7 +247,7 @@ def Tensor_not_equal(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_not_equal_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -269,7 +269,7 @@ def not_equal_(input, other, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_not_equal__Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -290,7 +290,7 @@ def Tensor_not_equal_(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_not_equal__Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -312,7 +312,7 @@ def lt(input, other, *, out=None, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_lt_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -333,7 +333,7 @@ def Tensor_lt(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_lt_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -353,7 +353,7 @@ def Tensor_op_lt(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_lt_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -374,7 +374,7 @@ def lt_(input, other, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_lt__Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -395,7 +395,7 @@ def Tensor_lt_(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_lt__Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -417,7 +417,7 @@ def less(input, other, *, out=None, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_less_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -438,7 +438,7 @@ def Tensor_less(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_less_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -460,7 +460,7 @@ def less_(input, other, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_less__Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -481,7 +481,7 @@ def Tensor_less_(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_less__Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -503,7 +503,7 @@ def le(input, other, *, out=None, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_le_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -524,7 +524,7 @@ def Tensor_le(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_le_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -544,7 +544,7 @@ def Tensor_op_le(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_le_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -565,7 +565,7 @@ def le_(input, other, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_le__Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -586,7 +586,7 @@ def Tensor_le_(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_le__Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -608,7 +608,7 @@ def less_equal(input, other, *, out=None, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_less_equal_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -629,7 +629,7 @@ def Tensor_less_equal(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_less_equal_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -651,7 +651,7 @@ def less_equal_(input, other, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_less_equal__Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -672,7 +672,7 @@ def Tensor_less_equal_(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_less_equal__Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -694,7 +694,7 @@ def gt(input, other, *, out=None, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_gt_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -715,7 +715,7 @@ def Tensor_gt(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_gt_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -735,7 +735,7 @@ def Tensor_op_gt(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_gt_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -756,7 +756,7 @@ def gt_(input, other, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_gt__Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -777,7 +777,7 @@ def Tensor_gt_(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_gt__Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -799,7 +799,7 @@ def greater(input, other, *, out=None, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_greater_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -820,7 +820,7 @@ def Tensor_greater(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_greater_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -842,7 +842,7 @@ def greater_(input, other, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_greater__Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -863,7 +863,7 @@ def Tensor_greater_(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_greater__Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -885,7 +885,7 @@ def ge(input, other, *, out=None, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_ge_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -906,7 +906,7 @@ def Tensor_ge(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_ge_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -926,7 +926,7 @@ def Tensor_op_ge(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_ge_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -947,7 +947,7 @@ def ge_(input, other, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_ge__Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -968,7 +968,7 @@ def Tensor_ge_(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_ge__Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -990,7 +990,7 @@ def greater_equal(input, other, *, out=None, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_greater_equal_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1011,7 +1011,7 @@ def Tensor_greater_equal(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_greater_equal_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1033,7 +1033,7 @@ def greater_equal_(input, other, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_greater_equal__Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1054,7 +1054,7 @@ def Tensor_greater_equal_(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_greater_equal__Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1075,7 +1075,7 @@ def logical_and(input, other, *, out=None, **kwargs):
     try:
         keys = input._k | other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_logical_and[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1095,7 +1095,7 @@ def Tensor_logical_and(self, other, **kwargs):
     try:
         keys = self._k | other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_logical_and[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1116,7 +1116,7 @@ def logical_and_(input, other, **kwargs):
     try:
         keys = input._k | other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_logical_and_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1136,7 +1136,7 @@ def Tensor_logical_and_(self, other, **kwargs):
     try:
         keys = self._k | other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_logical_and_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1157,7 +1157,7 @@ def logical_or(input, other, *, out=None, **kwargs):
     try:
         keys = input._k | other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_logical_or[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1177,7 +1177,7 @@ def Tensor_logical_or(self, other, **kwargs):
     try:
         keys = self._k | other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_logical_or[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1198,7 +1198,7 @@ def logical_or_(input, other, **kwargs):
     try:
         keys = input._k | other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_logical_or_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1218,7 +1218,7 @@ def Tensor_logical_or_(self, other, **kwargs):
     try:
         keys = self._k | other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_logical_or_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1239,7 +1239,7 @@ def logical_xor(input, other, *, out=None, **kwargs):
     try:
         keys = input._k | other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_logical_xor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1259,7 +1259,7 @@ def Tensor_logical_xor(self, other, **kwargs):
     try:
         keys = self._k | other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_logical_xor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1280,7 +1280,7 @@ def logical_xor_(input, other, **kwargs):
     try:
         keys = input._k | other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_logical_xor_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1300,7 +1300,7 @@ def Tensor_logical_xor_(self, other, **kwargs):
     try:
         keys = self._k | other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_logical_xor_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1322,7 +1322,7 @@ def bitwise_and(input, other, *, out=None, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_bitwise_and_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1343,7 +1343,7 @@ def Tensor_bitwise_and(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_bitwise_and_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1363,7 +1363,7 @@ def Tensor_op_bitwise_and(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_bitwise_and_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1384,7 +1384,7 @@ def bitwise_and_(input, other, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_bitwise_and__Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1405,7 +1405,7 @@ def Tensor_bitwise_and_(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_bitwise_and__Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1425,7 +1425,7 @@ def Tensor_op_bitwise_and_(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_bitwise_and__Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1446,7 +1446,7 @@ def bitwise_or(input, other, *, out=None, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_bitwise_or_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1467,7 +1467,7 @@ def Tensor_bitwise_or(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_bitwise_or_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1487,7 +1487,7 @@ def Tensor_op_bitwise_or(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_bitwise_or_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1508,7 +1508,7 @@ def bitwise_or_(input, other, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_bitwise_or__Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1529,7 +1529,7 @@ def Tensor_bitwise_or_(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_bitwise_or__Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1549,7 +1549,7 @@ def Tensor_op_bitwise_or_(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_bitwise_or__Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1570,7 +1570,7 @@ def bitwise_xor(input, other, *, out=None, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_bitwise_xor_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1591,7 +1591,7 @@ def Tensor_bitwise_xor(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_bitwise_xor_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1611,7 +1611,7 @@ def Tensor_op_bitwise_xor(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_bitwise_xor_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1632,7 +1632,7 @@ def bitwise_xor_(input, other, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_bitwise_xor__Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1653,7 +1653,7 @@ def Tensor_bitwise_xor_(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_bitwise_xor__Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1673,7 +1673,7 @@ def Tensor_op_bitwise_xor_(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_bitwise_xor__Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1694,7 +1694,7 @@ def bitwise_left_shift(input, other, *, out=None, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_bitwise_left_shift_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1715,7 +1715,7 @@ def Tensor_bitwise_left_shift(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_bitwise_left_shift_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1735,7 +1735,7 @@ def Tensor_op_bitwise_left_shift(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_bitwise_left_shift_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1756,7 +1756,7 @@ def bitwise_left_shift_(input, other, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_bitwise_left_shift__Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1777,7 +1777,7 @@ def Tensor_bitwise_left_shift_(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_bitwise_left_shift__Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1797,7 +1797,7 @@ def Tensor_op_bitwise_left_shift_(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_bitwise_left_shift__Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1818,7 +1818,7 @@ def bitwise_right_shift(input, other, *, out=None, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_bitwise_right_shift_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1839,7 +1839,7 @@ def Tensor_bitwise_right_shift(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_bitwise_right_shift_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1859,7 +1859,7 @@ def Tensor_op_bitwise_right_shift(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_bitwise_right_shift_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1880,7 +1880,7 @@ def bitwise_right_shift_(input, other, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_bitwise_right_shift__Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1901,7 +1901,7 @@ def Tensor_bitwise_right_shift_(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_bitwise_right_shift__Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1921,7 +1921,7 @@ def Tensor_op_bitwise_right_shift_(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_bitwise_right_shift__Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1941,7 +1941,7 @@ def equal(input, other, **kwargs):
     try:
         keys = input._k | other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_equal[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1961,7 +1961,7 @@ def Tensor_equal(self, other, **kwargs):
     try:
         keys = self._k | other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_equal[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1982,7 +1982,7 @@ def isclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=False, **kwargs):
     try:
         keys = input._k | other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_isclose[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -2002,7 +2002,7 @@ def Tensor_isclose(self, other, rtol=1e-05, atol=1e-08, equal_nan=False, **kwarg
     try:
         keys = self._k | other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_isclose[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -2023,7 +2023,7 @@ def allclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=False, **kwargs):
     try:
         keys = input._k | other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_allclose[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -2043,7 +2043,7 @@ def Tensor_allclose(self, other, rtol=1e-05, atol=1e-08, equal_nan=False, **kwar
     try:
         keys = self._k | other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_allclose[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None

@@ -16,7 +16,7 @@ def convolution(input, weight, bias, stride, padding, dilation, transposed, outp
         keys = input._k | weight._k
         if bias is not None: keys |= bias._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_convolution[keys]
         if type(stride) is not tuple: stride = as_ints(stride, None, False)
         if type(padding) is not tuple: padding = as_ints(padding, None, False)
@@ -42,7 +42,7 @@ def conv1d(input, weight, bias=None, stride=(1,), padding=(0,), dilation=(1,), g
         keys = input._k | weight._k
         if bias is not None: keys |= bias._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_conv1d[keys]
         if type(stride) is not tuple: stride = as_ints(stride, 1, False)
         if type(padding) is not tuple: padding = as_ints(padding, 1, False)
@@ -67,7 +67,7 @@ def conv2d(input, weight, bias=None, stride=(1, 1), padding=(0, 0), dilation=(1,
         keys = input._k | weight._k
         if bias is not None: keys |= bias._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_conv2d[keys]
         if type(stride) is not tuple: stride = as_ints(stride, 2, False)
         if type(padding) is not tuple: padding = as_ints(padding, 2, False)
@@ -92,7 +92,7 @@ def conv3d(input, weight, bias=None, stride=(1, 1, 1), padding=(0, 0, 0), dilati
         keys = input._k | weight._k
         if bias is not None: keys |= bias._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_conv3d[keys]
         if type(stride) is not tuple: stride = as_ints(stride, 3, False)
         if type(padding) is not tuple: padding = as_ints(padding, 3, False)
@@ -117,7 +117,7 @@ def conv_transpose1d(input, weight, bias=None, stride=(1,), padding=(0,), output
         keys = input._k | weight._k
         if bias is not None: keys |= bias._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_conv_transpose1d[keys]
         if type(stride) is not tuple: stride = as_ints(stride, 1, False)
         if type(padding) is not tuple: padding = as_ints(padding, 1, False)
@@ -143,7 +143,7 @@ def conv_transpose2d(input, weight, bias=None, stride=(1, 1), padding=(0, 0), ou
         keys = input._k | weight._k
         if bias is not None: keys |= bias._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_conv_transpose2d_input[keys]
         if type(stride) is not tuple: stride = as_ints(stride, 2, False)
         if type(padding) is not tuple: padding = as_ints(padding, 2, False)
@@ -169,7 +169,7 @@ def conv_transpose3d(input, weight, bias=None, stride=(1, 1, 1), padding=(0, 0, 
         keys = input._k | weight._k
         if bias is not None: keys |= bias._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_conv_transpose3d_input[keys]
         if type(stride) is not tuple: stride = as_ints(stride, 3, False)
         if type(padding) is not tuple: padding = as_ints(padding, 3, False)

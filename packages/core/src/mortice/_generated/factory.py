@@ -15,7 +15,7 @@ def clone(input, *, memory_format=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_clone[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -35,7 +35,7 @@ def Tensor_clone(self, *, memory_format=None, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_clone[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -56,7 +56,7 @@ def Tensor_copy_(self, src, non_blocking=False, **kwargs):
     try:
         keys = self._k | src._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_copy_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -77,7 +77,7 @@ def Tensor__local_scalar_dense(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t__local_scalar_dense[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -96,7 +96,7 @@ def Tensor_resize_(self, *size, memory_format=None, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_resize_[keys]
         if type(size[0]) is not int:
             if type(size[0]) is tuple and len(size) == 1:
@@ -126,7 +126,7 @@ def resize_as_(input, the_template, *, memory_format=None, **kwargs):
     try:
         keys = input._k | the_template._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_resize_as_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -146,7 +146,7 @@ def Tensor_resize_as_(self, the_template, *, memory_format=None, **kwargs):
     try:
         keys = self._k | the_template._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_resize_as_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -172,7 +172,7 @@ def Tensor_fill_diagonal_(self, fill_value, wrap=False, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_fill_diagonal_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None

@@ -35,7 +35,7 @@ def index_select(input, dim, index, *, out=None, **kwargs):
     try:
         keys = input._k | index._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_index_select[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -55,7 +55,7 @@ def Tensor_index_select(self, dim, index, **kwargs):
     try:
         keys = self._k | index._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_index_select[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -76,7 +76,7 @@ def index_add(input, dim, index, source, *, alpha=1, out=None, **kwargs):
     try:
         keys = input._k | index._k | source._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_index_add[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -96,7 +96,7 @@ def Tensor_index_add(self, dim, index, source, *, alpha=1, **kwargs):
     try:
         keys = self._k | index._k | source._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_index_add[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -117,7 +117,7 @@ def index_add_(input, dim, index, source, *, alpha=1, **kwargs):
     try:
         keys = input._k | index._k | source._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_index_add_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -137,7 +137,7 @@ def Tensor_index_add_(self, dim, index, source, *, alpha=1, **kwargs):
     try:
         keys = self._k | index._k | source._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_index_add_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -158,7 +158,7 @@ def index_copy(input, dim, index, source, *, out=None, **kwargs):
     try:
         keys = input._k | index._k | source._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_index_copy[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -178,7 +178,7 @@ def Tensor_index_copy(self, dim, index, source, **kwargs):
     try:
         keys = self._k | index._k | source._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_index_copy[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -199,7 +199,7 @@ def index_copy_(input, dim, index, source, **kwargs):
     try:
         keys = input._k | index._k | source._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_index_copy_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -219,7 +219,7 @@ def Tensor_index_copy_(self, dim, index, source, **kwargs):
     try:
         keys = self._k | index._k | source._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_index_copy_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -240,7 +240,7 @@ def index_fill(input, dim, index, value, **kwargs):
     try:
         keys = input._k | index._k | value._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_index_fill_int_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -260,7 +260,7 @@ def Tensor_index_fill(self, dim, index, value, **kwargs):
     try:
         keys = self._k | index._k | value._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_index_fill_int_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -281,7 +281,7 @@ def index_fill_(input, dim, index, value, **kwargs):
     try:
         keys = input._k | index._k | value._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_index_fill__int_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -301,7 +301,7 @@ def Tensor_index_fill_(self, dim, index, value, **kwargs):
     try:
         keys = self._k | index._k | value._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_index_fill__int_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -322,7 +322,7 @@ def index_reduce(input, dim, index, source, reduce, *, include_self=True, out=No
     try:
         keys = input._k | index._k | source._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_index_reduce[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -342,7 +342,7 @@ def Tensor_index_reduce(self, dim, index, source, reduce, *, include_self=True, 
     try:
         keys = self._k | index._k | source._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_index_reduce[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -363,7 +363,7 @@ def index_reduce_(input, dim, index, source, reduce, *, include_self=True, **kwa
     try:
         keys = input._k | index._k | source._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_index_reduce_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -383,7 +383,7 @@ def Tensor_index_reduce_(self, dim, index, source, reduce, *, include_self=True,
     try:
         keys = self._k | index._k | source._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_index_reduce_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -404,7 +404,7 @@ def gather(input, dim, index, *, sparse_grad=False, out=None, **kwargs):
     try:
         keys = input._k | index._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_gather[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -424,7 +424,7 @@ def Tensor_gather(self, dim, index, *, sparse_grad=False, **kwargs):
     try:
         keys = self._k | index._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_gather[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -445,7 +445,7 @@ def scatter(input, dim, index, src, *, out=None, **kwargs):
     try:
         keys = input._k | index._k | src._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_scatter_src[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -465,7 +465,7 @@ def Tensor_scatter(self, dim, index, src, **kwargs):
     try:
         keys = self._k | index._k | src._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_scatter_src[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -486,7 +486,7 @@ def scatter_(input, dim, index, src, **kwargs):
     try:
         keys = input._k | index._k | src._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_scatter__src[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -506,7 +506,7 @@ def Tensor_scatter_(self, dim, index, src, **kwargs):
     try:
         keys = self._k | index._k | src._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_scatter__src[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -527,7 +527,7 @@ def scatter_add(input, dim, index, src, *, out=None, **kwargs):
     try:
         keys = input._k | index._k | src._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_scatter_add[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -547,7 +547,7 @@ def Tensor_scatter_add(self, dim, index, src, **kwargs):
     try:
         keys = self._k | index._k | src._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_scatter_add[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -568,7 +568,7 @@ def scatter_add_(input, dim, index, src, **kwargs):
     try:
         keys = input._k | index._k | src._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_scatter_add_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -588,7 +588,7 @@ def Tensor_scatter_add_(self, dim, index, src, **kwargs):
     try:
         keys = self._k | index._k | src._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_scatter_add_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -609,7 +609,7 @@ def scatter_reduce(input, dim, index, src, reduce, *, include_self=True, out=Non
     try:
         keys = input._k | index._k | src._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_scatter_reduce_two[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -629,7 +629,7 @@ def Tensor_scatter_reduce(self, dim, index, src, reduce, *, include_self=True, *
     try:
         keys = self._k | index._k | src._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_scatter_reduce_two[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -650,7 +650,7 @@ def scatter_reduce_(input, dim, index, src, reduce, *, include_self=True, **kwar
     try:
         keys = input._k | index._k | src._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_scatter_reduce__two[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -670,7 +670,7 @@ def Tensor_scatter_reduce_(self, dim, index, src, reduce, *, include_self=True, 
     try:
         keys = self._k | index._k | src._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_scatter_reduce__two[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -691,7 +691,7 @@ def masked_select(input, mask, *, out=None, **kwargs):
     try:
         keys = input._k | mask._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_masked_select[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -711,7 +711,7 @@ def Tensor_masked_select(self, mask, **kwargs):
     try:
         keys = self._k | mask._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_masked_select[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -732,7 +732,7 @@ def masked_scatter(input, mask, source, **kwargs):
     try:
         keys = input._k | mask._k | source._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_masked_scatter[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -752,7 +752,7 @@ def Tensor_masked_scatter(self, mask, source, **kwargs):
     try:
         keys = self._k | mask._k | source._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_masked_scatter[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -773,7 +773,7 @@ def masked_scatter_(input, mask, source, **kwargs):
     try:
         keys = input._k | mask._k | source._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_masked_scatter_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -793,7 +793,7 @@ def Tensor_masked_scatter_(self, mask, source, **kwargs):
     try:
         keys = self._k | mask._k | source._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_masked_scatter_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -814,7 +814,7 @@ def nonzero_static(input, *, size, fill_value=-1, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_nonzero_static[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -834,7 +834,7 @@ def Tensor_nonzero_static(self, *, size, fill_value=-1, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_nonzero_static[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -855,7 +855,7 @@ def argwhere(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_argwhere[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -875,7 +875,7 @@ def Tensor_argwhere(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_argwhere[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -896,7 +896,7 @@ def take(input, index, *, out=None, **kwargs):
     try:
         keys = input._k | index._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_take[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -916,7 +916,7 @@ def Tensor_take(self, index, **kwargs):
     try:
         keys = self._k | index._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_take[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -937,7 +937,7 @@ def take_along_dim(input, indices, dim=None, *, out=None, **kwargs):
     try:
         keys = input._k | indices._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_take_along_dim[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -957,7 +957,7 @@ def Tensor_take_along_dim(self, indices, dim=None, **kwargs):
     try:
         keys = self._k | indices._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_take_along_dim[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -978,7 +978,7 @@ def put(input, index, source, accumulate=False, **kwargs):
     try:
         keys = input._k | index._k | source._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_put[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -998,7 +998,7 @@ def Tensor_put(self, index, source, accumulate=False, **kwargs):
     try:
         keys = self._k | index._k | source._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_put[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1019,7 +1019,7 @@ def put_(input, index, source, accumulate=False, **kwargs):
     try:
         keys = input._k | index._k | source._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_put_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1039,7 +1039,7 @@ def Tensor_put_(self, index, source, accumulate=False, **kwargs):
     try:
         keys = self._k | index._k | source._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_put_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1060,7 +1060,7 @@ def select_scatter(input, src, dim, index, *, out=None, **kwargs):
     try:
         keys = input._k | src._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_select_scatter[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1080,7 +1080,7 @@ def Tensor_select_scatter(self, src, dim, index, **kwargs):
     try:
         keys = self._k | src._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_select_scatter[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1101,7 +1101,7 @@ def slice_scatter(input, src, dim=0, start=None, end=None, step=1, *, out=None, 
     try:
         keys = input._k | src._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_slice_scatter[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1121,7 +1121,7 @@ def Tensor_slice_scatter(self, src, dim=0, start=None, end=None, step=1, **kwarg
     try:
         keys = self._k | src._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_slice_scatter[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1142,7 +1142,7 @@ def diagonal_scatter(input, src, offset=0, dim1=0, dim2=1, *, out=None, **kwargs
     try:
         keys = input._k | src._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_diagonal_scatter[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1162,7 +1162,7 @@ def Tensor_diagonal_scatter(self, src, offset=0, dim1=0, dim2=1, **kwargs):
     try:
         keys = self._k | src._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_diagonal_scatter[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1183,7 +1183,7 @@ def as_strided_scatter(input, src, size, stride, storage_offset=None, *, out=Non
     try:
         keys = input._k | src._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_as_strided_scatter[keys]
         if type(size) is not tuple: size = as_ints(size, None, False)
         if type(stride) is not tuple: stride = as_ints(stride, None, False)
@@ -1205,7 +1205,7 @@ def Tensor_as_strided_scatter(self, src, size, stride, storage_offset=None, **kw
     try:
         keys = self._k | src._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_as_strided_scatter[keys]
         if type(size) is not tuple: size = as_ints(size, None, False)
         if type(stride) is not tuple: stride = as_ints(stride, None, False)
@@ -1233,7 +1233,7 @@ def embedding(weight, indices, padding_idx=-1, scale_grad_by_freq=False, sparse=
     try:
         keys = weight._k | indices._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_embedding[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1254,7 +1254,7 @@ def embedding_renorm_(input, indices, max_norm, norm_type, **kwargs):
     try:
         keys = input._k | indices._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_embedding_renorm_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None

@@ -15,7 +15,7 @@ def mm(input, mat2, *, out=None, **kwargs):
     try:
         keys = input._k | mat2._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_mm[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -35,7 +35,7 @@ def Tensor_mm(self, mat2, **kwargs):
     try:
         keys = self._k | mat2._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_mm[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -56,7 +56,7 @@ def bmm(input, mat2, *, out=None, **kwargs):
     try:
         keys = input._k | mat2._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_bmm[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -76,7 +76,7 @@ def Tensor_bmm(self, mat2, **kwargs):
     try:
         keys = self._k | mat2._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_bmm[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -97,7 +97,7 @@ def addmm(input, mat1, mat2, *, beta=1, alpha=1, out=None, **kwargs):
     try:
         keys = input._k | mat1._k | mat2._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_addmm[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -117,7 +117,7 @@ def Tensor_addmm(self, mat1, mat2, *, beta=1, alpha=1, **kwargs):
     try:
         keys = self._k | mat1._k | mat2._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_addmm[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -138,7 +138,7 @@ def addmm_(input, mat1, mat2, *, beta=1, alpha=1, **kwargs):
     try:
         keys = input._k | mat1._k | mat2._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_addmm_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -158,7 +158,7 @@ def Tensor_addmm_(self, mat1, mat2, *, beta=1, alpha=1, **kwargs):
     try:
         keys = self._k | mat1._k | mat2._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_addmm_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -179,7 +179,7 @@ def mv(input, vec, *, out=None, **kwargs):
     try:
         keys = input._k | vec._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_mv[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -199,7 +199,7 @@ def Tensor_mv(self, vec, **kwargs):
     try:
         keys = self._k | vec._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_mv[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -220,7 +220,7 @@ def addmv(input, mat, vec, *, beta=1, alpha=1, out=None, **kwargs):
     try:
         keys = input._k | mat._k | vec._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_addmv[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -240,7 +240,7 @@ def Tensor_addmv(self, mat, vec, *, beta=1, alpha=1, **kwargs):
     try:
         keys = self._k | mat._k | vec._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_addmv[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -261,7 +261,7 @@ def addmv_(input, mat, vec, *, beta=1, alpha=1, **kwargs):
     try:
         keys = input._k | mat._k | vec._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_addmv_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -281,7 +281,7 @@ def Tensor_addmv_(self, mat, vec, *, beta=1, alpha=1, **kwargs):
     try:
         keys = self._k | mat._k | vec._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_addmv_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -302,7 +302,7 @@ def dot(input, tensor, *, out=None, **kwargs):
     try:
         keys = input._k | tensor._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_dot[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -322,7 +322,7 @@ def Tensor_dot(self, tensor, **kwargs):
     try:
         keys = self._k | tensor._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_dot[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -343,7 +343,7 @@ def vdot(input, other, *, out=None, **kwargs):
     try:
         keys = input._k | other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_vdot[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -363,7 +363,7 @@ def Tensor_vdot(self, other, **kwargs):
     try:
         keys = self._k | other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_vdot[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -384,7 +384,7 @@ def inner(input, other, *, out=None, **kwargs):
     try:
         keys = input._k | other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_inner[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -404,7 +404,7 @@ def Tensor_inner(self, other, **kwargs):
     try:
         keys = self._k | other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_inner[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -425,7 +425,7 @@ def outer(input, vec2, *, out=None, **kwargs):
     try:
         keys = input._k | vec2._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_outer[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -445,7 +445,7 @@ def Tensor_outer(self, vec2, **kwargs):
     try:
         keys = self._k | vec2._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_outer[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -466,7 +466,7 @@ def ger(input, vec2, *, out=None, **kwargs):
     try:
         keys = input._k | vec2._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_ger[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -486,7 +486,7 @@ def Tensor_ger(self, vec2, **kwargs):
     try:
         keys = self._k | vec2._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_ger[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -507,7 +507,7 @@ def addr(input, vec1, vec2, *, beta=1, alpha=1, out=None, **kwargs):
     try:
         keys = input._k | vec1._k | vec2._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_addr[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -527,7 +527,7 @@ def Tensor_addr(self, vec1, vec2, *, beta=1, alpha=1, **kwargs):
     try:
         keys = self._k | vec1._k | vec2._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_addr[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -548,7 +548,7 @@ def addr_(input, vec1, vec2, *, beta=1, alpha=1, **kwargs):
     try:
         keys = input._k | vec1._k | vec2._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_addr_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -568,7 +568,7 @@ def Tensor_addr_(self, vec1, vec2, *, beta=1, alpha=1, **kwargs):
     try:
         keys = self._k | vec1._k | vec2._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_addr_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -589,7 +589,7 @@ def baddbmm(input, batch1, batch2, *, beta=1, alpha=1, out=None, **kwargs):
     try:
         keys = input._k | batch1._k | batch2._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_baddbmm[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -609,7 +609,7 @@ def Tensor_baddbmm(self, batch1, batch2, *, beta=1, alpha=1, **kwargs):
     try:
         keys = self._k | batch1._k | batch2._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_baddbmm[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -630,7 +630,7 @@ def baddbmm_(input, batch1, batch2, *, beta=1, alpha=1, **kwargs):
     try:
         keys = input._k | batch1._k | batch2._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_baddbmm_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -650,7 +650,7 @@ def Tensor_baddbmm_(self, batch1, batch2, *, beta=1, alpha=1, **kwargs):
     try:
         keys = self._k | batch1._k | batch2._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_baddbmm_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -671,7 +671,7 @@ def addbmm(input, batch1, batch2, *, beta=1, alpha=1, out=None, **kwargs):
     try:
         keys = input._k | batch1._k | batch2._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_addbmm[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -691,7 +691,7 @@ def Tensor_addbmm(self, batch1, batch2, *, beta=1, alpha=1, **kwargs):
     try:
         keys = self._k | batch1._k | batch2._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_addbmm[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -712,7 +712,7 @@ def addbmm_(input, batch1, batch2, *, beta=1, alpha=1, **kwargs):
     try:
         keys = input._k | batch1._k | batch2._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_addbmm_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -732,7 +732,7 @@ def Tensor_addbmm_(self, batch1, batch2, *, beta=1, alpha=1, **kwargs):
     try:
         keys = self._k | batch1._k | batch2._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_addbmm_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -753,7 +753,7 @@ def matmul(input, other, *, out=None, **kwargs):
     try:
         keys = input._k | other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_matmul[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -773,7 +773,7 @@ def Tensor_matmul(self, other, **kwargs):
     try:
         keys = self._k | other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_matmul[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -792,7 +792,7 @@ def Tensor_op_matmul(self, other, **kwargs):
     try:
         keys = self._k | other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_matmul[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -813,7 +813,7 @@ def linear(input, weight, bias=None, *, out=None, **kwargs):
         keys = input._k | weight._k
         if bias is not None: keys |= bias._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_linear[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -835,7 +835,7 @@ def bilinear(input1, input2, weight, bias=None, **kwargs):
         keys = input1._k | input2._k | weight._k
         if bias is not None: keys |= bias._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_bilinear[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -856,7 +856,7 @@ def kron(input, other, *, out=None, **kwargs):
     try:
         keys = input._k | other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_kron[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -876,7 +876,7 @@ def Tensor_kron(self, other, **kwargs):
     try:
         keys = self._k | other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_kron[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -897,7 +897,7 @@ def linalg_matmul(input, other, **kwargs):
     try:
         keys = input._k | other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_linalg_matmul[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -921,7 +921,7 @@ def chain_matmul(matrices, **kwargs):
         elif type(matrices) is not tuple: raise TypeError
         for t in matrices: keys |= t._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_chain_matmul[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -942,7 +942,7 @@ def cross(input, other, dim=None, *, out=None, **kwargs):
     try:
         keys = input._k | other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_cross[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -962,7 +962,7 @@ def Tensor_cross(self, other, dim=None, **kwargs):
     try:
         keys = self._k | other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_cross[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -983,7 +983,7 @@ def linalg_cross(input, other, *, dim=-1, **kwargs):
     try:
         keys = input._k | other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_linalg_cross[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None

@@ -17,7 +17,7 @@ def binary_cross_entropy_with_logits(input, target, weight=None, pos_weight=None
         if weight is not None: keys |= weight._k
         if pos_weight is not None: keys |= pos_weight._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_binary_cross_entropy_with_logits[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -38,7 +38,7 @@ def kl_div(input, target, reduction=1, *, log_target=False, **kwargs):
     try:
         keys = input._k | target._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_kl_div[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -59,7 +59,7 @@ def poisson_nll_loss(input, target, log_input, full, eps, reduction, **kwargs):
     try:
         keys = input._k | target._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_poisson_nll_loss[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -80,7 +80,7 @@ def hinge_embedding_loss(input, target, margin=1.0, reduction=1, **kwargs):
     try:
         keys = input._k | target._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_hinge_embedding_loss[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -101,7 +101,7 @@ def margin_ranking_loss(input1, input2, target, margin=0.0, reduction=1, **kwarg
     try:
         keys = input1._k | input2._k | target._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_margin_ranking_loss[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -122,7 +122,7 @@ def cosine_embedding_loss(input1, input2, target, margin=0.0, reduction=1, **kwa
     try:
         keys = input1._k | input2._k | target._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_cosine_embedding_loss[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -143,7 +143,7 @@ def triplet_margin_loss(anchor, positive, negative, margin=1.0, p=2.0, eps=1e-06
     try:
         keys = anchor._k | positive._k | negative._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_triplet_margin_loss[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -164,7 +164,7 @@ def cosine_similarity(x1, x2, dim=1, eps=1e-08, **kwargs):
     try:
         keys = x1._k | x2._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_cosine_similarity[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -185,7 +185,7 @@ def pairwise_distance(x1, x2, p=2.0, eps=1e-06, keepdim=False, **kwargs):
     try:
         keys = x1._k | x2._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_pairwise_distance[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -206,7 +206,7 @@ def cdist(x1, x2, p=2.0, compute_mode=None, **kwargs):
     try:
         keys = x1._k | x2._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_cdist[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -227,7 +227,7 @@ def pdist(input, p=2.0, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_pdist[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None

@@ -15,7 +15,7 @@ def inverse(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_inverse[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -35,7 +35,7 @@ def Tensor_inverse(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_inverse[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -56,7 +56,7 @@ def det(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_det[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -76,7 +76,7 @@ def Tensor_det(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_det[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -97,7 +97,7 @@ def logdet(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_logdet[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -117,7 +117,7 @@ def Tensor_logdet(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_logdet[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -138,7 +138,7 @@ def slogdet(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_slogdet[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -158,7 +158,7 @@ def Tensor_slogdet(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_slogdet[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -179,7 +179,7 @@ def triangular_solve(input, A, upper=True, transpose=False, unitriangular=False,
     try:
         keys = input._k | A._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_triangular_solve[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -199,7 +199,7 @@ def Tensor_triangular_solve(self, A, upper=True, transpose=False, unitriangular=
     try:
         keys = self._k | A._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_triangular_solve[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -220,7 +220,7 @@ def cholesky(input, upper=False, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_cholesky[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -240,7 +240,7 @@ def Tensor_cholesky(self, upper=False, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_cholesky[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -261,7 +261,7 @@ def cholesky_inverse(input, upper=False, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_cholesky_inverse[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -281,7 +281,7 @@ def Tensor_cholesky_inverse(self, upper=False, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_cholesky_inverse[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -302,7 +302,7 @@ def cholesky_solve(input, input2, upper=False, *, out=None, **kwargs):
     try:
         keys = input._k | input2._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_cholesky_solve[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -322,7 +322,7 @@ def Tensor_cholesky_solve(self, input2, upper=False, **kwargs):
     try:
         keys = self._k | input2._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_cholesky_solve[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None

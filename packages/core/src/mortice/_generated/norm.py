@@ -17,7 +17,7 @@ def native_layer_norm(input, normalized_shape, weight, bias, eps, **kwargs):
         if weight is not None: keys |= weight._k
         if bias is not None: keys |= bias._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_native_layer_norm[keys]
         if type(normalized_shape) is not tuple: normalized_shape = as_ints(normalized_shape, None, False)
     except (AttributeError, KeyError, TypeError):
@@ -41,7 +41,7 @@ def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-05, cudnn
         if weight is not None: keys |= weight._k
         if bias is not None: keys |= bias._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_layer_norm[keys]
         if type(normalized_shape) is not tuple: normalized_shape = as_ints(normalized_shape, None, False)
     except (AttributeError, KeyError, TypeError):
@@ -65,7 +65,7 @@ def native_group_norm(input, weight, bias, N, C, HxW, group, eps, **kwargs):
         if weight is not None: keys |= weight._k
         if bias is not None: keys |= bias._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_native_group_norm[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -88,7 +88,7 @@ def group_norm(input, num_groups, weight=None, bias=None, eps=1e-05, cudnn_enabl
         if weight is not None: keys |= weight._k
         if bias is not None: keys |= bias._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_group_norm[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -113,7 +113,7 @@ def native_batch_norm(input, weight, bias, running_mean, running_var, training, 
         if running_mean is not None: keys |= running_mean._k
         if running_var is not None: keys |= running_var._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_native_batch_norm[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -138,7 +138,7 @@ def batch_norm(input, weight, bias, running_mean, running_var, training, momentu
         if running_mean is not None: keys |= running_mean._k
         if running_var is not None: keys |= running_var._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_batch_norm[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -163,7 +163,7 @@ def instance_norm(input, weight, bias, running_mean, running_var, use_input_stat
         if running_mean is not None: keys |= running_mean._k
         if running_var is not None: keys |= running_var._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_instance_norm[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -185,7 +185,7 @@ def rms_norm(input, normalized_shape, weight=None, eps=None, **kwargs):
         keys = input._k
         if weight is not None: keys |= weight._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_rms_norm[keys]
         if type(normalized_shape) is not tuple: normalized_shape = as_ints(normalized_shape, None, False)
     except (AttributeError, KeyError, TypeError):

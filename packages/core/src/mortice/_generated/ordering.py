@@ -15,7 +15,7 @@ def cumsum(input, dim, *, dtype=None, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_cumsum[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -35,7 +35,7 @@ def Tensor_cumsum(self, dim, *, dtype=None, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_cumsum[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -56,7 +56,7 @@ def cumsum_(input, dim, *, dtype=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_cumsum_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -76,7 +76,7 @@ def Tensor_cumsum_(self, dim, *, dtype=None, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_cumsum_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -97,7 +97,7 @@ def cumprod(input, dim, *, dtype=None, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_cumprod[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -117,7 +117,7 @@ def Tensor_cumprod(self, dim, *, dtype=None, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_cumprod[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -138,7 +138,7 @@ def cumprod_(input, dim, *, dtype=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_cumprod_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -158,7 +158,7 @@ def Tensor_cumprod_(self, dim, *, dtype=None, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_cumprod_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -179,7 +179,7 @@ def logcumsumexp(input, dim, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_logcumsumexp[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -199,7 +199,7 @@ def Tensor_logcumsumexp(self, dim, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_logcumsumexp[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -220,7 +220,7 @@ def cummax(input, dim, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_cummax[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -240,7 +240,7 @@ def Tensor_cummax(self, dim, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_cummax[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -261,7 +261,7 @@ def cummin(input, dim, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_cummin[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -281,7 +281,7 @@ def Tensor_cummin(self, dim, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_cummin[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -319,7 +319,7 @@ def diff(input, n=1, dim=-1, prepend=None, append=None, *, out=None, **kwargs):
         if prepend is not None: keys |= prepend._k
         if append is not None: keys |= append._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_diff[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -341,7 +341,7 @@ def Tensor_diff(self, n=1, dim=-1, prepend=None, append=None, **kwargs):
         if prepend is not None: keys |= prepend._k
         if append is not None: keys |= append._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_diff[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -362,7 +362,7 @@ def sort(input, dim=-1, descending=False, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_sort[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -382,7 +382,7 @@ def Tensor_sort(self, dim=-1, descending=False, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_sort[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -403,7 +403,7 @@ def argsort(input, dim=-1, descending=False, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_argsort[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -423,7 +423,7 @@ def Tensor_argsort(self, dim=-1, descending=False, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_argsort[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -444,7 +444,7 @@ def msort(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_msort[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -464,7 +464,7 @@ def Tensor_msort(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_msort[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -485,7 +485,7 @@ def topk(input, k, dim=-1, largest=True, sorted=True, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_topk[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -505,7 +505,7 @@ def Tensor_topk(self, k, dim=-1, largest=True, sorted=True, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_topk[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -526,7 +526,7 @@ def kthvalue(input, k, dim=-1, keepdim=False, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_kthvalue[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -546,7 +546,7 @@ def Tensor_kthvalue(self, k, dim=-1, keepdim=False, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_kthvalue[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -566,7 +566,7 @@ def median(*args, **kwargs):
         try:
             keys = args[0]._k
             if GLOBAL.special:
-                keys = adjust(keys)
+                keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
             kernel = _t_median[keys]
         except (AttributeError, KeyError):
             kernel = None
@@ -585,7 +585,7 @@ def Tensor_median(self, *args, **kwargs):
         try:
             keys = self._k
             if GLOBAL.special:
-                keys = adjust(keys)
+                keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
             kernel = _t_median[keys]
         except (AttributeError, KeyError):
             kernel = None
@@ -605,7 +605,7 @@ def nanmedian(*args, **kwargs):
         try:
             keys = args[0]._k
             if GLOBAL.special:
-                keys = adjust(keys)
+                keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
             kernel = _t_nanmedian[keys]
         except (AttributeError, KeyError):
             kernel = None
@@ -624,7 +624,7 @@ def Tensor_nanmedian(self, *args, **kwargs):
         try:
             keys = self._k
             if GLOBAL.special:
-                keys = adjust(keys)
+                keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
             kernel = _t_nanmedian[keys]
         except (AttributeError, KeyError):
             kernel = None
@@ -645,7 +645,7 @@ def mode(input, dim=-1, keepdim=False, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_mode[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -665,7 +665,7 @@ def Tensor_mode(self, dim=-1, keepdim=False, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_mode[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -686,7 +686,7 @@ def histc(input, bins=100, min=0, max=0, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_histc[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -706,7 +706,7 @@ def Tensor_histc(self, bins=100, min=0, max=0, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_histc[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -728,7 +728,7 @@ def bincount(input, weights=None, minlength=0, **kwargs):
         keys = input._k
         if weights is not None: keys |= weights._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_bincount[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -749,7 +749,7 @@ def Tensor_bincount(self, weights=None, minlength=0, **kwargs):
         keys = self._k
         if weights is not None: keys |= weights._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_bincount[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -771,7 +771,7 @@ def bucketize(input, boundaries, *, out_int32=False, right=False, out=None, **kw
         keys = input._k
         if type(boundaries) not in NUMBERS: keys |= boundaries._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_bucketize_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -794,7 +794,7 @@ def searchsorted(sorted_sequence, input, *, out_int32=False, right=False, side=N
         if type(input) not in NUMBERS: keys |= input._k
         if sorter is not None and type(sorter) not in NUMBERS: keys |= sorter._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_searchsorted_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -815,7 +815,7 @@ def quantile(input, q, dim=None, keepdim=False, *, interpolation='linear', out=N
     try:
         keys = input._k | q._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_quantile[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -835,7 +835,7 @@ def Tensor_quantile(self, q, dim=None, keepdim=False, *, interpolation='linear',
     try:
         keys = self._k | q._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_quantile[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -856,7 +856,7 @@ def nanquantile(input, q, dim=None, keepdim=False, *, interpolation='linear', ou
     try:
         keys = input._k | q._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_nanquantile[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -876,7 +876,7 @@ def Tensor_nanquantile(self, q, dim=None, keepdim=False, *, interpolation='linea
     try:
         keys = self._k | q._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_nanquantile[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None

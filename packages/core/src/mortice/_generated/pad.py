@@ -15,7 +15,7 @@ def constant_pad_nd(input, pad, value=0, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_constant_pad_nd[keys]
         if type(pad) is not tuple: pad = as_ints(pad, None, False)
     except (AttributeError, KeyError, TypeError):
@@ -37,7 +37,7 @@ def reflection_pad1d(input, padding, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_reflection_pad1d[keys]
         if type(padding) is not tuple: padding = as_ints(padding, 2, False)
     except (AttributeError, KeyError, TypeError):
@@ -59,7 +59,7 @@ def reflection_pad2d(input, padding, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_reflection_pad2d[keys]
         if type(padding) is not tuple: padding = as_ints(padding, 4, False)
     except (AttributeError, KeyError, TypeError):
@@ -81,7 +81,7 @@ def reflection_pad3d(input, padding, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_reflection_pad3d[keys]
         if type(padding) is not tuple: padding = as_ints(padding, 6, False)
     except (AttributeError, KeyError, TypeError):
@@ -103,7 +103,7 @@ def replication_pad1d(input, padding, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_replication_pad1d[keys]
         if type(padding) is not tuple: padding = as_ints(padding, 2, False)
     except (AttributeError, KeyError, TypeError):
@@ -125,7 +125,7 @@ def replication_pad2d(input, padding, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_replication_pad2d[keys]
         if type(padding) is not tuple: padding = as_ints(padding, 4, False)
     except (AttributeError, KeyError, TypeError):
@@ -147,7 +147,7 @@ def replication_pad3d(input, padding, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_replication_pad3d[keys]
         if type(padding) is not tuple: padding = as_ints(padding, 6, False)
     except (AttributeError, KeyError, TypeError):

@@ -16,7 +16,7 @@ def add(input, other, *, alpha=1, out=None, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_add_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -37,7 +37,7 @@ def Tensor_add(self, other, *, alpha=1, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_add_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -57,7 +57,7 @@ def Tensor_op_add(self, other, *, alpha=1, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_add_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -78,7 +78,7 @@ def add_(input, other, *, alpha=1, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_add__Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -99,7 +99,7 @@ def Tensor_add_(self, other, *, alpha=1, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_add__Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -119,7 +119,7 @@ def Tensor_op_add_(self, other, *, alpha=1, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_add__Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -140,7 +140,7 @@ def sub(input, other, *, alpha=1, out=None, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_sub_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -161,7 +161,7 @@ def Tensor_sub(self, other, *, alpha=1, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_sub_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -181,7 +181,7 @@ def Tensor_op_sub(self, other, *, alpha=1, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_sub_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -202,7 +202,7 @@ def sub_(input, other, *, alpha=1, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_sub__Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -223,7 +223,7 @@ def Tensor_sub_(self, other, *, alpha=1, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_sub__Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -243,7 +243,7 @@ def Tensor_op_sub_(self, other, *, alpha=1, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_sub__Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -264,7 +264,7 @@ def subtract(input, other, *, alpha=1, out=None, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_subtract_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -285,7 +285,7 @@ def Tensor_subtract(self, other, *, alpha=1, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_subtract_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -307,7 +307,7 @@ def subtract_(input, other, *, alpha=1, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_subtract__Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -328,7 +328,7 @@ def Tensor_subtract_(self, other, *, alpha=1, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_subtract__Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -350,7 +350,7 @@ def rsub(input, other, *, alpha=1, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_rsub_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -371,7 +371,7 @@ def Tensor_rsub(self, other, *, alpha=1, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_rsub_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -391,7 +391,7 @@ def Tensor_op_rsub(self, other, *, alpha=1, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_rsub_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -412,7 +412,7 @@ def mul(input, other, *, out=None, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_mul_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -433,7 +433,7 @@ def Tensor_mul(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_mul_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -453,7 +453,7 @@ def Tensor_op_mul(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_mul_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -474,7 +474,7 @@ def mul_(input, other, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_mul__Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -495,7 +495,7 @@ def Tensor_mul_(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_mul__Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -515,7 +515,7 @@ def Tensor_op_mul_(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_mul__Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -536,7 +536,7 @@ def multiply(input, other, *, out=None, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_multiply_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -557,7 +557,7 @@ def Tensor_multiply(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_multiply_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -579,7 +579,7 @@ def multiply_(input, other, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_multiply__Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -600,7 +600,7 @@ def Tensor_multiply_(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_multiply__Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -622,7 +622,7 @@ def div(input, other, *, out=None, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_div_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -643,7 +643,7 @@ def Tensor_div(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_div_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -663,7 +663,7 @@ def Tensor_op_div(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_div_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -684,7 +684,7 @@ def div_(input, other, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_div__Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -705,7 +705,7 @@ def Tensor_div_(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_div__Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -725,7 +725,7 @@ def Tensor_op_div_(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_div__Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -746,7 +746,7 @@ def divide(input, other, *, out=None, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_divide_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -767,7 +767,7 @@ def Tensor_divide(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_divide_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -789,7 +789,7 @@ def divide_(input, other, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_divide__Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -810,7 +810,7 @@ def Tensor_divide_(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_divide__Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -832,7 +832,7 @@ def true_divide(input, other, *, out=None, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_true_divide_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -853,7 +853,7 @@ def Tensor_true_divide(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_true_divide_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -875,7 +875,7 @@ def true_divide_(input, other, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_true_divide__Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -896,7 +896,7 @@ def Tensor_true_divide_(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_true_divide__Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -918,7 +918,7 @@ def floor_divide(input, other, *, out=None, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_floor_divide[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -939,7 +939,7 @@ def Tensor_floor_divide(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_floor_divide[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -959,7 +959,7 @@ def Tensor_op_floor_divide(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_floor_divide[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -980,7 +980,7 @@ def floor_divide_(input, other, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_floor_divide_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1001,7 +1001,7 @@ def Tensor_floor_divide_(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_floor_divide_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1021,7 +1021,7 @@ def Tensor_op_floor_divide_(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_floor_divide_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1042,7 +1042,7 @@ def fmod(input, other, *, out=None, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_fmod_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1063,7 +1063,7 @@ def Tensor_fmod(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_fmod_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1085,7 +1085,7 @@ def fmod_(input, other, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_fmod__Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1106,7 +1106,7 @@ def Tensor_fmod_(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_fmod__Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1128,7 +1128,7 @@ def remainder(input, other, *, out=None, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_remainder_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1149,7 +1149,7 @@ def Tensor_remainder(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_remainder_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1169,7 +1169,7 @@ def Tensor_op_remainder(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_remainder_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1190,7 +1190,7 @@ def remainder_(input, other, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_remainder__Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1211,7 +1211,7 @@ def Tensor_remainder_(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_remainder__Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1231,7 +1231,7 @@ def Tensor_op_remainder_(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_remainder__Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1252,7 +1252,7 @@ def pow(input, exponent, *, out=None, **kwargs):
         keys = input._k
         if type(exponent) not in NUMBERS: keys |= exponent._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_pow_Tensor_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1273,7 +1273,7 @@ def Tensor_pow(self, exponent, **kwargs):
         keys = self._k
         if type(exponent) not in NUMBERS: keys |= exponent._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_pow_Tensor_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1293,7 +1293,7 @@ def Tensor_op_pow(self, exponent, **kwargs):
         keys = self._k
         if type(exponent) not in NUMBERS: keys |= exponent._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_pow_Tensor_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1314,7 +1314,7 @@ def pow_(input, exponent, **kwargs):
         keys = input._k
         if type(exponent) not in NUMBERS: keys |= exponent._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_pow__Tensor_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1335,7 +1335,7 @@ def Tensor_pow_(self, exponent, **kwargs):
         keys = self._k
         if type(exponent) not in NUMBERS: keys |= exponent._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_pow__Tensor_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1355,7 +1355,7 @@ def Tensor_op_pow_(self, exponent, **kwargs):
         keys = self._k
         if type(exponent) not in NUMBERS: keys |= exponent._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_pow__Tensor_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1376,7 +1376,7 @@ def float_power(input, exponent, *, out=None, **kwargs):
         keys = input._k
         if type(exponent) not in NUMBERS: keys |= exponent._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_float_power_Tensor_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1397,7 +1397,7 @@ def Tensor_float_power(self, exponent, **kwargs):
         keys = self._k
         if type(exponent) not in NUMBERS: keys |= exponent._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_float_power_Tensor_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1418,7 +1418,7 @@ def maximum(input, other, *, out=None, **kwargs):
     try:
         keys = input._k | other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_maximum[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1438,7 +1438,7 @@ def Tensor_maximum(self, other, **kwargs):
     try:
         keys = self._k | other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_maximum[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1459,7 +1459,7 @@ def minimum(input, other, *, out=None, **kwargs):
     try:
         keys = input._k | other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_minimum[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1479,7 +1479,7 @@ def Tensor_minimum(self, other, **kwargs):
     try:
         keys = self._k | other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_minimum[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1500,7 +1500,7 @@ def fmax(input, other, *, out=None, **kwargs):
     try:
         keys = input._k | other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_fmax[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1520,7 +1520,7 @@ def Tensor_fmax(self, other, **kwargs):
     try:
         keys = self._k | other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_fmax[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1541,7 +1541,7 @@ def fmin(input, other, *, out=None, **kwargs):
     try:
         keys = input._k | other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_fmin[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1561,7 +1561,7 @@ def Tensor_fmin(self, other, **kwargs):
     try:
         keys = self._k | other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_fmin[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1582,7 +1582,7 @@ def atan2(input, other, *, out=None, **kwargs):
     try:
         keys = input._k | other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_atan2[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1602,7 +1602,7 @@ def Tensor_atan2(self, other, **kwargs):
     try:
         keys = self._k | other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_atan2[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1623,7 +1623,7 @@ def atan2_(input, other, **kwargs):
     try:
         keys = input._k | other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_atan2_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1643,7 +1643,7 @@ def Tensor_atan2_(self, other, **kwargs):
     try:
         keys = self._k | other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_atan2_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1664,7 +1664,7 @@ def arctan2(input, other, *, out=None, **kwargs):
     try:
         keys = input._k | other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_arctan2[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1684,7 +1684,7 @@ def Tensor_arctan2(self, other, **kwargs):
     try:
         keys = self._k | other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_arctan2[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1705,7 +1705,7 @@ def arctan2_(input, other, **kwargs):
     try:
         keys = input._k | other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_arctan2_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1725,7 +1725,7 @@ def Tensor_arctan2_(self, other, **kwargs):
     try:
         keys = self._k | other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_arctan2_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1746,7 +1746,7 @@ def hypot(input, other, *, out=None, **kwargs):
     try:
         keys = input._k | other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_hypot[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1766,7 +1766,7 @@ def Tensor_hypot(self, other, **kwargs):
     try:
         keys = self._k | other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_hypot[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1787,7 +1787,7 @@ def hypot_(input, other, **kwargs):
     try:
         keys = input._k | other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_hypot_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1807,7 +1807,7 @@ def Tensor_hypot_(self, other, **kwargs):
     try:
         keys = self._k | other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_hypot_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1829,7 +1829,7 @@ def copysign(input, other, *, out=None, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_copysign_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1850,7 +1850,7 @@ def Tensor_copysign(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_copysign_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1872,7 +1872,7 @@ def copysign_(input, other, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_copysign__Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1893,7 +1893,7 @@ def Tensor_copysign_(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_copysign__Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1914,7 +1914,7 @@ def nextafter(input, other, *, out=None, **kwargs):
     try:
         keys = input._k | other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_nextafter[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1934,7 +1934,7 @@ def Tensor_nextafter(self, other, **kwargs):
     try:
         keys = self._k | other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_nextafter[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1955,7 +1955,7 @@ def nextafter_(input, other, **kwargs):
     try:
         keys = input._k | other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_nextafter_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1975,7 +1975,7 @@ def Tensor_nextafter_(self, other, **kwargs):
     try:
         keys = self._k | other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_nextafter_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1996,7 +1996,7 @@ def gcd(input, other, *, out=None, **kwargs):
     try:
         keys = input._k | other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_gcd[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -2016,7 +2016,7 @@ def Tensor_gcd(self, other, **kwargs):
     try:
         keys = self._k | other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_gcd[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -2037,7 +2037,7 @@ def gcd_(input, other, **kwargs):
     try:
         keys = input._k | other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_gcd_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -2057,7 +2057,7 @@ def Tensor_gcd_(self, other, **kwargs):
     try:
         keys = self._k | other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_gcd_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -2078,7 +2078,7 @@ def lcm(input, other, *, out=None, **kwargs):
     try:
         keys = input._k | other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_lcm[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -2098,7 +2098,7 @@ def Tensor_lcm(self, other, **kwargs):
     try:
         keys = self._k | other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_lcm[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -2119,7 +2119,7 @@ def lcm_(input, other, **kwargs):
     try:
         keys = input._k | other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_lcm_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -2139,7 +2139,7 @@ def Tensor_lcm_(self, other, **kwargs):
     try:
         keys = self._k | other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_lcm_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -2160,7 +2160,7 @@ def ldexp(input, other, *, out=None, **kwargs):
     try:
         keys = input._k | other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_ldexp_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -2180,7 +2180,7 @@ def Tensor_ldexp(self, other, **kwargs):
     try:
         keys = self._k | other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_ldexp_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -2201,7 +2201,7 @@ def ldexp_(input, other, **kwargs):
     try:
         keys = input._k | other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_ldexp__Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -2221,7 +2221,7 @@ def Tensor_ldexp_(self, other, **kwargs):
     try:
         keys = self._k | other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_ldexp__Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -2242,7 +2242,7 @@ def heaviside(input, values, *, out=None, **kwargs):
     try:
         keys = input._k | values._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_heaviside[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -2262,7 +2262,7 @@ def Tensor_heaviside(self, values, **kwargs):
     try:
         keys = self._k | values._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_heaviside[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -2283,7 +2283,7 @@ def heaviside_(input, values, **kwargs):
     try:
         keys = input._k | values._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_heaviside_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -2303,7 +2303,7 @@ def Tensor_heaviside_(self, values, **kwargs):
     try:
         keys = self._k | values._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_heaviside_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -2324,7 +2324,7 @@ def logaddexp(input, other, *, out=None, **kwargs):
     try:
         keys = input._k | other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_logaddexp[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -2344,7 +2344,7 @@ def Tensor_logaddexp(self, other, **kwargs):
     try:
         keys = self._k | other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_logaddexp[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -2365,7 +2365,7 @@ def logaddexp2(input, other, *, out=None, **kwargs):
     try:
         keys = input._k | other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_logaddexp2[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -2385,7 +2385,7 @@ def Tensor_logaddexp2(self, other, **kwargs):
     try:
         keys = self._k | other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_logaddexp2[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -2407,7 +2407,7 @@ def xlogy(input, other, *, out=None, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_xlogy_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -2428,7 +2428,7 @@ def Tensor_xlogy(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_xlogy_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -2450,7 +2450,7 @@ def xlogy_(input, other, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_xlogy__Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -2471,7 +2471,7 @@ def Tensor_xlogy_(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_xlogy__Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -2493,7 +2493,7 @@ def Tensor_float_power_(self, exponent, **kwargs):
         keys = self._k
         if type(exponent) not in NUMBERS: keys |= exponent._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_float_power__Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None

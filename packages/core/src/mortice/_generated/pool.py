@@ -15,7 +15,7 @@ def max_pool1d_with_indices(input, kernel_size, stride=(), padding=(0,), dilatio
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_max_pool1d_with_indices[keys]
         if type(kernel_size) is not tuple: kernel_size = as_ints(kernel_size, 1, False)
         if type(stride) is not tuple: stride = as_ints(stride, 1, False)
@@ -40,7 +40,7 @@ def max_pool2d_with_indices(input, kernel_size, stride=(), padding=(0, 0), dilat
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_max_pool2d_with_indices[keys]
         if type(kernel_size) is not tuple: kernel_size = as_ints(kernel_size, 2, False)
         if type(stride) is not tuple: stride = as_ints(stride, 2, False)
@@ -65,7 +65,7 @@ def max_pool3d_with_indices(input, kernel_size, stride=(), padding=(0, 0, 0), di
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_max_pool3d_with_indices[keys]
         if type(kernel_size) is not tuple: kernel_size = as_ints(kernel_size, 3, False)
         if type(stride) is not tuple: stride = as_ints(stride, 3, False)
@@ -90,7 +90,7 @@ def max_pool1d(input, kernel_size, stride=(), padding=(0,), dilation=(1,), ceil_
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_max_pool1d[keys]
         if type(kernel_size) is not tuple: kernel_size = as_ints(kernel_size, 1, False)
         if type(stride) is not tuple: stride = as_ints(stride, 1, False)
@@ -115,7 +115,7 @@ def max_pool2d(input, kernel_size, stride=(), padding=(0, 0), dilation=(1, 1), c
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_max_pool2d[keys]
         if type(kernel_size) is not tuple: kernel_size = as_ints(kernel_size, 2, False)
         if type(stride) is not tuple: stride = as_ints(stride, 2, False)
@@ -140,7 +140,7 @@ def max_pool3d(input, kernel_size, stride=(), padding=(0, 0, 0), dilation=(1, 1,
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_max_pool3d[keys]
         if type(kernel_size) is not tuple: kernel_size = as_ints(kernel_size, 3, False)
         if type(stride) is not tuple: stride = as_ints(stride, 3, False)
@@ -165,7 +165,7 @@ def max_unpool2d(input, indices, output_size, **kwargs):
     try:
         keys = input._k | indices._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_max_unpool2d[keys]
         if type(output_size) is not tuple: output_size = as_ints(output_size, 2, False)
     except (AttributeError, KeyError, TypeError):
@@ -187,7 +187,7 @@ def avg_pool1d(input, kernel_size, stride=(), padding=(0,), ceil_mode=False, cou
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_avg_pool1d[keys]
         if type(kernel_size) is not tuple: kernel_size = as_ints(kernel_size, 1, False)
         if type(stride) is not tuple: stride = as_ints(stride, 1, False)
@@ -211,7 +211,7 @@ def avg_pool2d(input, kernel_size, stride=(), padding=(0, 0), ceil_mode=False, c
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_avg_pool2d[keys]
         if type(kernel_size) is not tuple: kernel_size = as_ints(kernel_size, 2, False)
         if type(stride) is not tuple: stride = as_ints(stride, 2, False)
@@ -235,7 +235,7 @@ def avg_pool3d(input, kernel_size, stride=(), padding=(0, 0, 0), ceil_mode=False
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_avg_pool3d[keys]
         if type(kernel_size) is not tuple: kernel_size = as_ints(kernel_size, 3, False)
         if type(stride) is not tuple: stride = as_ints(stride, 3, False)
@@ -259,7 +259,7 @@ def adaptive_avg_pool1d(input, output_size, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_adaptive_avg_pool1d[keys]
         if type(output_size) is not tuple: output_size = as_ints(output_size, 1, False)
     except (AttributeError, KeyError, TypeError):
@@ -281,7 +281,7 @@ def adaptive_avg_pool2d(input, output_size, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_adaptive_avg_pool2d[keys]
         if type(output_size) is not tuple: output_size = as_ints(output_size, 2, False)
     except (AttributeError, KeyError, TypeError):
@@ -303,7 +303,7 @@ def adaptive_avg_pool3d(input, output_size, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_adaptive_avg_pool3d[keys]
         if type(output_size) is not tuple: output_size = as_ints(output_size, 3, False)
     except (AttributeError, KeyError, TypeError):
@@ -325,7 +325,7 @@ def adaptive_max_pool1d(input, output_size, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_adaptive_max_pool1d[keys]
         if type(output_size) is not tuple: output_size = as_ints(output_size, 1, False)
     except (AttributeError, KeyError, TypeError):
@@ -347,7 +347,7 @@ def adaptive_max_pool2d(input, output_size, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_adaptive_max_pool2d[keys]
         if type(output_size) is not tuple: output_size = as_ints(output_size, 2, False)
     except (AttributeError, KeyError, TypeError):
@@ -369,7 +369,7 @@ def adaptive_max_pool3d(input, output_size, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_adaptive_max_pool3d[keys]
         if type(output_size) is not tuple: output_size = as_ints(output_size, 3, False)
     except (AttributeError, KeyError, TypeError):

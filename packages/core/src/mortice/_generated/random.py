@@ -15,7 +15,7 @@ def Tensor_uniform_(self, from_=0.0, to=1.0, *, generator=None, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_uniform_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -36,7 +36,7 @@ def Tensor_normal_(self, mean=0.0, std=1.0, *, generator=None, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_normal_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -57,7 +57,7 @@ def Tensor_exponential_(self, lambd=1.0, *, generator=None, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_exponential_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -78,7 +78,7 @@ def Tensor_geometric_(self, p, *, generator=None, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_geometric_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -99,7 +99,7 @@ def Tensor_log_normal_(self, mean=1.0, std=2.0, *, generator=None, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_log_normal_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -120,7 +120,7 @@ def Tensor_cauchy_(self, median=0.0, sigma=1.0, *, generator=None, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_cauchy_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -145,7 +145,7 @@ def Tensor_bernoulli_(self, *args, **kwargs):
         try:
             keys = self._k
             if GLOBAL.special:
-                keys = adjust(keys)
+                keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
             kernel = _t_bernoulli__float[keys]
         except (AttributeError, KeyError):
             kernel = None
@@ -165,7 +165,7 @@ def bernoulli(*args, **kwargs):
         try:
             keys = args[0]._k
             if GLOBAL.special:
-                keys = adjust(keys)
+                keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
             kernel = _t_bernoulli[keys]
         except (AttributeError, KeyError):
             kernel = None
@@ -184,7 +184,7 @@ def Tensor_bernoulli(self, *args, **kwargs):
         try:
             keys = self._k
             if GLOBAL.special:
-                keys = adjust(keys)
+                keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
             kernel = _t_bernoulli[keys]
         except (AttributeError, KeyError):
             kernel = None
@@ -205,7 +205,7 @@ def multinomial(input, num_samples, replacement=False, *, generator=None, out=No
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_multinomial[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -225,7 +225,7 @@ def Tensor_multinomial(self, num_samples, replacement=False, *, generator=None, 
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_multinomial[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -246,7 +246,7 @@ def poisson(input, generator=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_poisson[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -267,7 +267,7 @@ def binomial(count, prob, generator=None, **kwargs):
     try:
         keys = count._k | prob._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_binomial[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -288,7 +288,7 @@ def native_dropout(input, p, train, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_native_dropout[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -309,7 +309,7 @@ def dropout(input, p, train, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_dropout[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -330,7 +330,7 @@ def dropout_(input, p, train, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_dropout_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -351,7 +351,7 @@ def feature_dropout(input, p, train, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_feature_dropout[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -372,7 +372,7 @@ def feature_dropout_(input, p, train, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_feature_dropout_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -393,7 +393,7 @@ def alpha_dropout(input, p, train, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_alpha_dropout[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -414,7 +414,7 @@ def alpha_dropout_(input, p, train, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_alpha_dropout_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -435,7 +435,7 @@ def feature_alpha_dropout(input, p, train, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_feature_alpha_dropout[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -456,7 +456,7 @@ def feature_alpha_dropout_(input, p, train, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_feature_alpha_dropout_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None

@@ -14,7 +14,7 @@ def sum(*args, **kwargs):
         try:
             keys = args[0]._k
             if GLOBAL.special:
-                keys = adjust(keys)
+                keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
             kernel = _t_sum[keys]
         except (AttributeError, KeyError):
             kernel = None
@@ -33,7 +33,7 @@ def Tensor_sum(self, *args, **kwargs):
         try:
             keys = self._k
             if GLOBAL.special:
-                keys = adjust(keys)
+                keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
             kernel = _t_sum[keys]
         except (AttributeError, KeyError):
             kernel = None
@@ -54,7 +54,7 @@ def nansum(input, dim=None, keepdim=False, *, dtype=None, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_nansum[keys]
         if type(dim) is not tuple: dim = as_ints(dim, 1, True)
     except (AttributeError, KeyError, TypeError):
@@ -75,7 +75,7 @@ def Tensor_nansum(self, dim=None, keepdim=False, *, dtype=None, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_nansum[keys]
         if type(dim) is not tuple: dim = as_ints(dim, 1, True)
     except (AttributeError, KeyError, TypeError):
@@ -96,7 +96,7 @@ def mean(*args, **kwargs):
         try:
             keys = args[0]._k
             if GLOBAL.special:
-                keys = adjust(keys)
+                keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
             kernel = _t_mean[keys]
         except (AttributeError, KeyError):
             kernel = None
@@ -115,7 +115,7 @@ def Tensor_mean(self, *args, **kwargs):
         try:
             keys = self._k
             if GLOBAL.special:
-                keys = adjust(keys)
+                keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
             kernel = _t_mean[keys]
         except (AttributeError, KeyError):
             kernel = None
@@ -136,7 +136,7 @@ def nanmean(input, dim=None, keepdim=False, *, dtype=None, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_nanmean[keys]
         if type(dim) is not tuple: dim = as_ints(dim, 1, True)
     except (AttributeError, KeyError, TypeError):
@@ -157,7 +157,7 @@ def Tensor_nanmean(self, dim=None, keepdim=False, *, dtype=None, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_nanmean[keys]
         if type(dim) is not tuple: dim = as_ints(dim, 1, True)
     except (AttributeError, KeyError, TypeError):
@@ -178,7 +178,7 @@ def prod(*args, **kwargs):
         try:
             keys = args[0]._k
             if GLOBAL.special:
-                keys = adjust(keys)
+                keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
             kernel = _t_prod[keys]
         except (AttributeError, KeyError):
             kernel = None
@@ -197,7 +197,7 @@ def Tensor_prod(self, *args, **kwargs):
         try:
             keys = self._k
             if GLOBAL.special:
-                keys = adjust(keys)
+                keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
             kernel = _t_prod[keys]
         except (AttributeError, KeyError):
             kernel = None
@@ -218,7 +218,7 @@ def amax(input, dim=(), keepdim=False, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_amax[keys]
         if type(dim) is not tuple: dim = as_ints(dim, 1, False)
     except (AttributeError, KeyError, TypeError):
@@ -239,7 +239,7 @@ def Tensor_amax(self, dim=(), keepdim=False, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_amax[keys]
         if type(dim) is not tuple: dim = as_ints(dim, 1, False)
     except (AttributeError, KeyError, TypeError):
@@ -261,7 +261,7 @@ def amin(input, dim=(), keepdim=False, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_amin[keys]
         if type(dim) is not tuple: dim = as_ints(dim, 1, False)
     except (AttributeError, KeyError, TypeError):
@@ -282,7 +282,7 @@ def Tensor_amin(self, dim=(), keepdim=False, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_amin[keys]
         if type(dim) is not tuple: dim = as_ints(dim, 1, False)
     except (AttributeError, KeyError, TypeError):
@@ -304,7 +304,7 @@ def aminmax(input, *, dim=None, keepdim=False, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_aminmax[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -324,7 +324,7 @@ def Tensor_aminmax(self, *, dim=None, keepdim=False, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_aminmax[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -344,7 +344,7 @@ def max(*args, **kwargs):
         try:
             keys = args[0]._k
             if GLOBAL.special:
-                keys = adjust(keys)
+                keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
             kernel = _t_max[keys]
         except (AttributeError, KeyError):
             kernel = None
@@ -363,7 +363,7 @@ def Tensor_max(self, *args, **kwargs):
         try:
             keys = self._k
             if GLOBAL.special:
-                keys = adjust(keys)
+                keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
             kernel = _t_max[keys]
         except (AttributeError, KeyError):
             kernel = None
@@ -383,7 +383,7 @@ def min(*args, **kwargs):
         try:
             keys = args[0]._k
             if GLOBAL.special:
-                keys = adjust(keys)
+                keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
             kernel = _t_min[keys]
         except (AttributeError, KeyError):
             kernel = None
@@ -402,7 +402,7 @@ def Tensor_min(self, *args, **kwargs):
         try:
             keys = self._k
             if GLOBAL.special:
-                keys = adjust(keys)
+                keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
             kernel = _t_min[keys]
         except (AttributeError, KeyError):
             kernel = None
@@ -423,7 +423,7 @@ def argmax(input, dim=None, keepdim=False, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_argmax[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -443,7 +443,7 @@ def Tensor_argmax(self, dim=None, keepdim=False, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_argmax[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -464,7 +464,7 @@ def argmin(input, dim=None, keepdim=False, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_argmin[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -484,7 +484,7 @@ def Tensor_argmin(self, dim=None, keepdim=False, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_argmin[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -504,7 +504,7 @@ def any(*args, **kwargs):
         try:
             keys = args[0]._k
             if GLOBAL.special:
-                keys = adjust(keys)
+                keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
             kernel = _t_any[keys]
         except (AttributeError, KeyError):
             kernel = None
@@ -523,7 +523,7 @@ def Tensor_any(self, *args, **kwargs):
         try:
             keys = self._k
             if GLOBAL.special:
-                keys = adjust(keys)
+                keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
             kernel = _t_any[keys]
         except (AttributeError, KeyError):
             kernel = None
@@ -543,7 +543,7 @@ def all(*args, **kwargs):
         try:
             keys = args[0]._k
             if GLOBAL.special:
-                keys = adjust(keys)
+                keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
             kernel = _t_all[keys]
         except (AttributeError, KeyError):
             kernel = None
@@ -562,7 +562,7 @@ def Tensor_all(self, *args, **kwargs):
         try:
             keys = self._k
             if GLOBAL.special:
-                keys = adjust(keys)
+                keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
             kernel = _t_all[keys]
         except (AttributeError, KeyError):
             kernel = None
@@ -582,7 +582,7 @@ def var(*args, **kwargs):
         try:
             keys = args[0]._k
             if GLOBAL.special:
-                keys = adjust(keys)
+                keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
             kernel = _t_var[keys]
         except (AttributeError, KeyError):
             kernel = None
@@ -601,7 +601,7 @@ def Tensor_var(self, *args, **kwargs):
         try:
             keys = self._k
             if GLOBAL.special:
-                keys = adjust(keys)
+                keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
             kernel = _t_var[keys]
         except (AttributeError, KeyError):
             kernel = None
@@ -621,7 +621,7 @@ def std(*args, **kwargs):
         try:
             keys = args[0]._k
             if GLOBAL.special:
-                keys = adjust(keys)
+                keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
             kernel = _t_std[keys]
         except (AttributeError, KeyError):
             kernel = None
@@ -640,7 +640,7 @@ def Tensor_std(self, *args, **kwargs):
         try:
             keys = self._k
             if GLOBAL.special:
-                keys = adjust(keys)
+                keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
             kernel = _t_std[keys]
         except (AttributeError, KeyError):
             kernel = None
@@ -660,7 +660,7 @@ def var_mean(*args, **kwargs):
         try:
             keys = args[0]._k
             if GLOBAL.special:
-                keys = adjust(keys)
+                keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
             kernel = _t_var_mean[keys]
         except (AttributeError, KeyError):
             kernel = None
@@ -679,7 +679,7 @@ def Tensor_var_mean(self, *args, **kwargs):
         try:
             keys = self._k
             if GLOBAL.special:
-                keys = adjust(keys)
+                keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
             kernel = _t_var_mean[keys]
         except (AttributeError, KeyError):
             kernel = None
@@ -699,7 +699,7 @@ def std_mean(*args, **kwargs):
         try:
             keys = args[0]._k
             if GLOBAL.special:
-                keys = adjust(keys)
+                keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
             kernel = _t_std_mean[keys]
         except (AttributeError, KeyError):
             kernel = None
@@ -718,7 +718,7 @@ def Tensor_std_mean(self, *args, **kwargs):
         try:
             keys = self._k
             if GLOBAL.special:
-                keys = adjust(keys)
+                keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
             kernel = _t_std_mean[keys]
         except (AttributeError, KeyError):
             kernel = None
@@ -738,7 +738,7 @@ def count_nonzero(*args, **kwargs):
         try:
             keys = args[0]._k
             if GLOBAL.special:
-                keys = adjust(keys)
+                keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
             kernel = _t_count_nonzero[keys]
         except (AttributeError, KeyError):
             kernel = None
@@ -757,7 +757,7 @@ def Tensor_count_nonzero(self, *args, **kwargs):
         try:
             keys = self._k
             if GLOBAL.special:
-                keys = adjust(keys)
+                keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
             kernel = _t_count_nonzero[keys]
         except (AttributeError, KeyError):
             kernel = None
@@ -778,7 +778,7 @@ def trace(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_trace[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -798,7 +798,7 @@ def Tensor_trace(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_trace[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -819,7 +819,7 @@ def dist(input, other, p=2, **kwargs):
     try:
         keys = input._k | other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_dist[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -839,7 +839,7 @@ def Tensor_dist(self, other, p=2, **kwargs):
     try:
         keys = self._k | other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_dist[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -862,7 +862,7 @@ def cov(input, *, correction=1, fweights=None, aweights=None, **kwargs):
         if fweights is not None: keys |= fweights._k
         if aweights is not None: keys |= aweights._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_cov[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -884,7 +884,7 @@ def Tensor_cov(self, *, correction=1, fweights=None, aweights=None, **kwargs):
         if fweights is not None: keys |= fweights._k
         if aweights is not None: keys |= aweights._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_cov[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -905,7 +905,7 @@ def corrcoef(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_corrcoef[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -925,7 +925,7 @@ def Tensor_corrcoef(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_corrcoef[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -946,7 +946,7 @@ def renorm(input, p, dim, maxnorm, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_renorm[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -966,7 +966,7 @@ def Tensor_renorm(self, p, dim, maxnorm, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_renorm[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -987,7 +987,7 @@ def renorm_(input, p, dim, maxnorm, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_renorm_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1007,7 +1007,7 @@ def Tensor_renorm_(self, p, dim, maxnorm, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_renorm_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None

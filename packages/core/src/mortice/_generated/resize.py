@@ -15,7 +15,7 @@ def grid_sampler_2d(input, grid, interpolation_mode, padding_mode, align_corners
     try:
         keys = input._k | grid._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_grid_sampler_2d[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -36,7 +36,7 @@ def grid_sampler_3d(input, grid, interpolation_mode, padding_mode, align_corners
     try:
         keys = input._k | grid._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_grid_sampler_3d[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -57,7 +57,7 @@ def grid_sampler(input, grid, interpolation_mode, padding_mode, align_corners, *
     try:
         keys = input._k | grid._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_grid_sampler[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -78,7 +78,7 @@ def affine_grid_generator(theta, size, align_corners, **kwargs):
     try:
         keys = theta._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_affine_grid_generator[keys]
         if type(size) is not tuple: size = as_ints(size, None, False)
     except (AttributeError, KeyError, TypeError):
@@ -100,7 +100,7 @@ def pixel_shuffle(input, upscale_factor, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_pixel_shuffle[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -121,7 +121,7 @@ def pixel_unshuffle(input, downscale_factor, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_pixel_unshuffle[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -142,7 +142,7 @@ def channel_shuffle(input, groups, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_channel_shuffle[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None

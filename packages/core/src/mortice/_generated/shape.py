@@ -18,7 +18,7 @@ def cat(tensors, dim=0, *, out=None, **kwargs):
         elif type(tensors) is not tuple: raise TypeError
         for t in tensors: keys |= t._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_cat[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -42,7 +42,7 @@ def concat(tensors, dim=0, *, out=None, **kwargs):
         elif type(tensors) is not tuple: raise TypeError
         for t in tensors: keys |= t._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_concat[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -66,7 +66,7 @@ def concatenate(tensors, dim=0, *, out=None, **kwargs):
         elif type(tensors) is not tuple: raise TypeError
         for t in tensors: keys |= t._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_concatenate[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -90,7 +90,7 @@ def stack(tensors, dim=0, *, out=None, **kwargs):
         elif type(tensors) is not tuple: raise TypeError
         for t in tensors: keys |= t._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_stack[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -114,7 +114,7 @@ def hstack(tensors, *, out=None, **kwargs):
         elif type(tensors) is not tuple: raise TypeError
         for t in tensors: keys |= t._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_hstack[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -138,7 +138,7 @@ def vstack(tensors, *, out=None, **kwargs):
         elif type(tensors) is not tuple: raise TypeError
         for t in tensors: keys |= t._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_vstack[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -162,7 +162,7 @@ def row_stack(tensors, *, out=None, **kwargs):
         elif type(tensors) is not tuple: raise TypeError
         for t in tensors: keys |= t._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_row_stack[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -186,7 +186,7 @@ def dstack(tensors, *, out=None, **kwargs):
         elif type(tensors) is not tuple: raise TypeError
         for t in tensors: keys |= t._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_dstack[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -210,7 +210,7 @@ def column_stack(tensors, *, out=None, **kwargs):
         elif type(tensors) is not tuple: raise TypeError
         for t in tensors: keys |= t._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_column_stack[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -229,7 +229,7 @@ def Tensor_repeat(self, *repeats, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_repeat[keys]
         if type(repeats[0]) is not int:
             if type(repeats[0]) is tuple and len(repeats) == 1:
@@ -259,7 +259,7 @@ def tile(input, dims, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_tile[keys]
         if type(dims) is not tuple: dims = as_ints(dims, None, False)
     except (AttributeError, KeyError, TypeError):
@@ -278,7 +278,7 @@ def Tensor_tile(self, *dims, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_tile[keys]
         if type(dims[0]) is not int:
             if type(dims[0]) is tuple and len(dims) == 1:
@@ -318,7 +318,7 @@ def flip(input, dims, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_flip[keys]
         if type(dims) is not tuple: dims = as_ints(dims, None, False)
     except (AttributeError, KeyError, TypeError):
@@ -337,7 +337,7 @@ def Tensor_flip(self, *dims, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_flip[keys]
         if type(dims[0]) is not int:
             if type(dims[0]) is tuple and len(dims) == 1:
@@ -367,7 +367,7 @@ def fliplr(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_fliplr[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -387,7 +387,7 @@ def Tensor_fliplr(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_fliplr[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -408,7 +408,7 @@ def flipud(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_flipud[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -428,7 +428,7 @@ def Tensor_flipud(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_flipud[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -449,7 +449,7 @@ def roll(input, shifts, dims=(), **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_roll[keys]
         if type(shifts) is not tuple: shifts = as_ints(shifts, 1, False)
         if type(dims) is not tuple: dims = as_ints(dims, 1, False)
@@ -471,7 +471,7 @@ def Tensor_roll(self, shifts, dims=(), **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_roll[keys]
         if type(shifts) is not tuple: shifts = as_ints(shifts, 1, False)
         if type(dims) is not tuple: dims = as_ints(dims, 1, False)
@@ -494,7 +494,7 @@ def rot90(input, k=1, dims=(0, 1), **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_rot90[keys]
         if type(dims) is not tuple: dims = as_ints(dims, None, False)
     except (AttributeError, KeyError, TypeError):
@@ -515,7 +515,7 @@ def Tensor_rot90(self, k=1, dims=(0, 1), **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_rot90[keys]
         if type(dims) is not tuple: dims = as_ints(dims, None, False)
     except (AttributeError, KeyError, TypeError):
@@ -537,7 +537,7 @@ def combinations(input, r=2, with_replacement=False, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_combinations[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -558,7 +558,7 @@ def tril(input, diagonal=0, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_tril[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -578,7 +578,7 @@ def Tensor_tril(self, diagonal=0, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_tril[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -599,7 +599,7 @@ def tril_(input, diagonal=0, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_tril_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -619,7 +619,7 @@ def Tensor_tril_(self, diagonal=0, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_tril_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -640,7 +640,7 @@ def triu(input, diagonal=0, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_triu[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -660,7 +660,7 @@ def Tensor_triu(self, diagonal=0, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_triu[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -681,7 +681,7 @@ def triu_(input, diagonal=0, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_triu_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -701,7 +701,7 @@ def Tensor_triu_(self, diagonal=0, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_triu_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -732,7 +732,7 @@ def diag(input, diagonal=0, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_diag[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -752,7 +752,7 @@ def Tensor_diag(self, diagonal=0, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_diag[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -773,7 +773,7 @@ def diag_embed(input, offset=0, dim1=-2, dim2=-1, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_diag_embed[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -793,7 +793,7 @@ def Tensor_diag_embed(self, offset=0, dim1=-2, dim2=-1, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_diag_embed[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -814,7 +814,7 @@ def diagflat(input, offset=0, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_diagflat[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -834,7 +834,7 @@ def Tensor_diagflat(self, offset=0, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_diagflat[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -855,7 +855,7 @@ def vander(x, N=None, increasing=False, **kwargs):
     try:
         keys = x._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_vander[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None

@@ -15,7 +15,7 @@ def softmax(input, dim, dtype=None, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_softmax_int[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -35,7 +35,7 @@ def Tensor_softmax(self, dim, dtype=None, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_softmax_int[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -56,7 +56,7 @@ def _softmax(input, dim, half_to_float, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t__softmax[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -77,7 +77,7 @@ def log_softmax(input, dim, dtype=None, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_log_softmax_int[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -97,7 +97,7 @@ def Tensor_log_softmax(self, dim, dtype=None, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_log_softmax_int[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -118,7 +118,7 @@ def _log_softmax(input, dim, half_to_float, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t__log_softmax[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -139,7 +139,7 @@ def logsumexp(input, dim, keepdim=False, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_logsumexp[keys]
         if type(dim) is not tuple: dim = as_ints(dim, 1, False)
     except (AttributeError, KeyError, TypeError):
@@ -160,7 +160,7 @@ def Tensor_logsumexp(self, dim, keepdim=False, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_logsumexp[keys]
         if type(dim) is not tuple: dim = as_ints(dim, 1, False)
     except (AttributeError, KeyError, TypeError):

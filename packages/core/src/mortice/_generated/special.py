@@ -15,7 +15,7 @@ def special_entr(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_special_entr[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -36,7 +36,7 @@ def special_erfcx(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_special_erfcx[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -57,7 +57,7 @@ def special_i0e(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_special_i0e[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -78,7 +78,7 @@ def special_i1e(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_special_i1e[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -99,7 +99,7 @@ def special_ndtr(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_special_ndtr[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -120,7 +120,7 @@ def special_ndtri(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_special_ndtri[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -141,7 +141,7 @@ def special_log_ndtr(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_special_log_ndtr[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -163,7 +163,7 @@ def special_xlog1py(input, other, *, out=None, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_special_xlog1py[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -185,7 +185,7 @@ def special_zeta(input, other, *, out=None, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_special_zeta[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -206,7 +206,7 @@ def mvlgamma(input, p, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_mvlgamma[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -226,7 +226,7 @@ def Tensor_mvlgamma(self, p, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_mvlgamma[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -247,7 +247,7 @@ def mvlgamma_(input, p, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_mvlgamma_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -267,7 +267,7 @@ def Tensor_mvlgamma_(self, p, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_mvlgamma_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -288,7 +288,7 @@ def frexp(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_frexp_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -308,7 +308,7 @@ def Tensor_frexp(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_frexp_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None

@@ -17,7 +17,7 @@ def lerp(input, end, weight, *, out=None, **kwargs):
         if type(end) not in NUMBERS: keys |= end._k
         if type(weight) not in NUMBERS: keys |= weight._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_lerp_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -39,7 +39,7 @@ def Tensor_lerp(self, end, weight, **kwargs):
         if type(end) not in NUMBERS: keys |= end._k
         if type(weight) not in NUMBERS: keys |= weight._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_lerp_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -62,7 +62,7 @@ def lerp_(input, end, weight, **kwargs):
         if type(end) not in NUMBERS: keys |= end._k
         if type(weight) not in NUMBERS: keys |= weight._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_lerp__Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -84,7 +84,7 @@ def Tensor_lerp_(self, end, weight, **kwargs):
         if type(end) not in NUMBERS: keys |= end._k
         if type(weight) not in NUMBERS: keys |= weight._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_lerp__Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -105,7 +105,7 @@ def addcmul(input, tensor1, tensor2, *, value=1, out=None, **kwargs):
     try:
         keys = input._k | tensor1._k | tensor2._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_addcmul[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -125,7 +125,7 @@ def Tensor_addcmul(self, tensor1, tensor2, *, value=1, **kwargs):
     try:
         keys = self._k | tensor1._k | tensor2._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_addcmul[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -146,7 +146,7 @@ def addcmul_(input, tensor1, tensor2, *, value=1, **kwargs):
     try:
         keys = input._k | tensor1._k | tensor2._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_addcmul_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -166,7 +166,7 @@ def Tensor_addcmul_(self, tensor1, tensor2, *, value=1, **kwargs):
     try:
         keys = self._k | tensor1._k | tensor2._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_addcmul_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -187,7 +187,7 @@ def addcdiv(input, tensor1, tensor2, *, value=1, out=None, **kwargs):
     try:
         keys = input._k | tensor1._k | tensor2._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_addcdiv[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -207,7 +207,7 @@ def Tensor_addcdiv(self, tensor1, tensor2, *, value=1, **kwargs):
     try:
         keys = self._k | tensor1._k | tensor2._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_addcdiv[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -228,7 +228,7 @@ def addcdiv_(input, tensor1, tensor2, *, value=1, **kwargs):
     try:
         keys = input._k | tensor1._k | tensor2._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_addcdiv_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -248,7 +248,7 @@ def Tensor_addcdiv_(self, tensor1, tensor2, *, value=1, **kwargs):
     try:
         keys = self._k | tensor1._k | tensor2._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_addcdiv_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -281,7 +281,7 @@ def clamp(input, min=None, max=None, *, out=None, **kwargs):
         if min is not None and type(min) not in NUMBERS: keys |= min._k
         if max is not None and type(max) not in NUMBERS: keys |= max._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_clamp_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -303,7 +303,7 @@ def Tensor_clamp(self, min=None, max=None, **kwargs):
         if min is not None and type(min) not in NUMBERS: keys |= min._k
         if max is not None and type(max) not in NUMBERS: keys |= max._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_clamp_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -326,7 +326,7 @@ def clamp_(input, min=None, max=None, **kwargs):
         if min is not None and type(min) not in NUMBERS: keys |= min._k
         if max is not None and type(max) not in NUMBERS: keys |= max._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_clamp__Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -348,7 +348,7 @@ def Tensor_clamp_(self, min=None, max=None, **kwargs):
         if min is not None and type(min) not in NUMBERS: keys |= min._k
         if max is not None and type(max) not in NUMBERS: keys |= max._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_clamp__Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -371,7 +371,7 @@ def clip(input, min=None, max=None, *, out=None, **kwargs):
         if min is not None and type(min) not in NUMBERS: keys |= min._k
         if max is not None and type(max) not in NUMBERS: keys |= max._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_clip_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -393,7 +393,7 @@ def Tensor_clip(self, min=None, max=None, **kwargs):
         if min is not None and type(min) not in NUMBERS: keys |= min._k
         if max is not None and type(max) not in NUMBERS: keys |= max._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_clip_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -416,7 +416,7 @@ def clip_(input, min=None, max=None, **kwargs):
         if min is not None and type(min) not in NUMBERS: keys |= min._k
         if max is not None and type(max) not in NUMBERS: keys |= max._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_clip__Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -438,7 +438,7 @@ def Tensor_clip_(self, min=None, max=None, **kwargs):
         if min is not None and type(min) not in NUMBERS: keys |= min._k
         if max is not None and type(max) not in NUMBERS: keys |= max._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_clip__Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -460,7 +460,7 @@ def clamp_min(input, min, *, out=None, **kwargs):
         keys = input._k
         if type(min) not in NUMBERS: keys |= min._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_clamp_min_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -481,7 +481,7 @@ def Tensor_clamp_min(self, min, **kwargs):
         keys = self._k
         if type(min) not in NUMBERS: keys |= min._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_clamp_min_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -503,7 +503,7 @@ def clamp_min_(input, min, **kwargs):
         keys = input._k
         if type(min) not in NUMBERS: keys |= min._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_clamp_min__Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -524,7 +524,7 @@ def Tensor_clamp_min_(self, min, **kwargs):
         keys = self._k
         if type(min) not in NUMBERS: keys |= min._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_clamp_min__Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -546,7 +546,7 @@ def clamp_max(input, max, *, out=None, **kwargs):
         keys = input._k
         if type(max) not in NUMBERS: keys |= max._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_clamp_max_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -567,7 +567,7 @@ def Tensor_clamp_max(self, max, **kwargs):
         keys = self._k
         if type(max) not in NUMBERS: keys |= max._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_clamp_max_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -589,7 +589,7 @@ def clamp_max_(input, max, **kwargs):
         keys = input._k
         if type(max) not in NUMBERS: keys |= max._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_clamp_max__Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -610,7 +610,7 @@ def Tensor_clamp_max_(self, max, **kwargs):
         keys = self._k
         if type(max) not in NUMBERS: keys |= max._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_clamp_max__Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -632,7 +632,7 @@ def fill(input, value, **kwargs):
         keys = input._k
         if type(value) not in NUMBERS: keys |= value._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_fill_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -653,7 +653,7 @@ def Tensor_fill(self, value, **kwargs):
         keys = self._k
         if type(value) not in NUMBERS: keys |= value._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_fill_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -675,7 +675,7 @@ def fill_(input, value, **kwargs):
         keys = input._k
         if type(value) not in NUMBERS: keys |= value._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_fill__Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -696,7 +696,7 @@ def Tensor_fill_(self, value, **kwargs):
         keys = self._k
         if type(value) not in NUMBERS: keys |= value._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_fill__Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -717,7 +717,7 @@ def zero(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_zero[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -737,7 +737,7 @@ def Tensor_zero(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_zero[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -758,7 +758,7 @@ def zero_(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_zero_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -778,7 +778,7 @@ def Tensor_zero_(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_zero_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -801,7 +801,7 @@ def masked_fill(input, mask, value, **kwargs):
         if type(mask) not in NUMBERS: keys |= mask._k
         if type(value) not in NUMBERS: keys |= value._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_masked_fill_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -823,7 +823,7 @@ def Tensor_masked_fill(self, mask, value, **kwargs):
         if type(mask) not in NUMBERS: keys |= mask._k
         if type(value) not in NUMBERS: keys |= value._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_masked_fill_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -846,7 +846,7 @@ def masked_fill_(input, mask, value, **kwargs):
         if type(mask) not in NUMBERS: keys |= mask._k
         if type(value) not in NUMBERS: keys |= value._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_masked_fill__Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -868,7 +868,7 @@ def Tensor_masked_fill_(self, mask, value, **kwargs):
         if type(mask) not in NUMBERS: keys |= mask._k
         if type(value) not in NUMBERS: keys |= value._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_masked_fill__Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None

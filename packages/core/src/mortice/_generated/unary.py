@@ -15,7 +15,7 @@ def abs(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_abs[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -35,7 +35,7 @@ def Tensor_abs(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_abs[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -54,7 +54,7 @@ def Tensor_op_abs(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_abs[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -74,7 +74,7 @@ def abs_(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_abs_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -94,7 +94,7 @@ def Tensor_abs_(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_abs_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -115,7 +115,7 @@ def absolute(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_absolute[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -135,7 +135,7 @@ def Tensor_absolute(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_absolute[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -156,7 +156,7 @@ def absolute_(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_absolute_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -176,7 +176,7 @@ def Tensor_absolute_(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_absolute_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -197,7 +197,7 @@ def neg(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_neg[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -217,7 +217,7 @@ def Tensor_neg(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_neg[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -236,7 +236,7 @@ def Tensor_op_neg(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_neg[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -256,7 +256,7 @@ def neg_(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_neg_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -276,7 +276,7 @@ def Tensor_neg_(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_neg_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -297,7 +297,7 @@ def negative(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_negative[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -317,7 +317,7 @@ def Tensor_negative(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_negative[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -338,7 +338,7 @@ def negative_(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_negative_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -358,7 +358,7 @@ def Tensor_negative_(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_negative_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -379,7 +379,7 @@ def positive(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_positive[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -399,7 +399,7 @@ def Tensor_positive(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_positive[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -418,7 +418,7 @@ def Tensor_op_positive(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_positive[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -438,7 +438,7 @@ def sign(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_sign[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -458,7 +458,7 @@ def Tensor_sign(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_sign[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -479,7 +479,7 @@ def sign_(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_sign_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -499,7 +499,7 @@ def Tensor_sign_(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_sign_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -520,7 +520,7 @@ def sgn(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_sgn[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -540,7 +540,7 @@ def Tensor_sgn(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_sgn[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -561,7 +561,7 @@ def sgn_(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_sgn_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -581,7 +581,7 @@ def Tensor_sgn_(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_sgn_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -602,7 +602,7 @@ def ceil(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_ceil[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -622,7 +622,7 @@ def Tensor_ceil(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_ceil[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -643,7 +643,7 @@ def ceil_(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_ceil_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -663,7 +663,7 @@ def Tensor_ceil_(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_ceil_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -684,7 +684,7 @@ def floor(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_floor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -704,7 +704,7 @@ def Tensor_floor(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_floor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -725,7 +725,7 @@ def floor_(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_floor_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -745,7 +745,7 @@ def Tensor_floor_(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_floor_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -766,7 +766,7 @@ def round(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_round[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -786,7 +786,7 @@ def Tensor_round(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_round[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -807,7 +807,7 @@ def round_(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_round_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -827,7 +827,7 @@ def Tensor_round_(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_round_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -848,7 +848,7 @@ def trunc(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_trunc[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -868,7 +868,7 @@ def Tensor_trunc(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_trunc[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -889,7 +889,7 @@ def trunc_(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_trunc_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -909,7 +909,7 @@ def Tensor_trunc_(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_trunc_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -930,7 +930,7 @@ def fix(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_fix[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -950,7 +950,7 @@ def Tensor_fix(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_fix[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -971,7 +971,7 @@ def fix_(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_fix_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -991,7 +991,7 @@ def Tensor_fix_(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_fix_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1012,7 +1012,7 @@ def frac(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_frac[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1032,7 +1032,7 @@ def Tensor_frac(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_frac[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1053,7 +1053,7 @@ def frac_(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_frac_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1073,7 +1073,7 @@ def Tensor_frac_(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_frac_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1094,7 +1094,7 @@ def reciprocal(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_reciprocal[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1114,7 +1114,7 @@ def Tensor_reciprocal(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_reciprocal[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1135,7 +1135,7 @@ def reciprocal_(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_reciprocal_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1155,7 +1155,7 @@ def Tensor_reciprocal_(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_reciprocal_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1176,7 +1176,7 @@ def sqrt(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_sqrt[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1196,7 +1196,7 @@ def Tensor_sqrt(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_sqrt[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1217,7 +1217,7 @@ def sqrt_(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_sqrt_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1237,7 +1237,7 @@ def Tensor_sqrt_(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_sqrt_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1258,7 +1258,7 @@ def rsqrt(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_rsqrt[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1278,7 +1278,7 @@ def Tensor_rsqrt(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_rsqrt[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1299,7 +1299,7 @@ def rsqrt_(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_rsqrt_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1319,7 +1319,7 @@ def Tensor_rsqrt_(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_rsqrt_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1340,7 +1340,7 @@ def square(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_square[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1360,7 +1360,7 @@ def Tensor_square(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_square[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1381,7 +1381,7 @@ def square_(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_square_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1401,7 +1401,7 @@ def Tensor_square_(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_square_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1422,7 +1422,7 @@ def exp(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_exp[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1442,7 +1442,7 @@ def Tensor_exp(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_exp[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1463,7 +1463,7 @@ def exp_(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_exp_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1483,7 +1483,7 @@ def Tensor_exp_(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_exp_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1504,7 +1504,7 @@ def exp2(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_exp2[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1524,7 +1524,7 @@ def Tensor_exp2(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_exp2[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1545,7 +1545,7 @@ def exp2_(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_exp2_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1565,7 +1565,7 @@ def Tensor_exp2_(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_exp2_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1586,7 +1586,7 @@ def expm1(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_expm1[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1606,7 +1606,7 @@ def Tensor_expm1(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_expm1[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1627,7 +1627,7 @@ def expm1_(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_expm1_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1647,7 +1647,7 @@ def Tensor_expm1_(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_expm1_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1668,7 +1668,7 @@ def log(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_log[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1688,7 +1688,7 @@ def Tensor_log(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_log[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1709,7 +1709,7 @@ def log_(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_log_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1729,7 +1729,7 @@ def Tensor_log_(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_log_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1750,7 +1750,7 @@ def log2(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_log2[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1770,7 +1770,7 @@ def Tensor_log2(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_log2[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1791,7 +1791,7 @@ def log2_(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_log2_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1811,7 +1811,7 @@ def Tensor_log2_(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_log2_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1832,7 +1832,7 @@ def log10(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_log10[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1852,7 +1852,7 @@ def Tensor_log10(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_log10[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1873,7 +1873,7 @@ def log10_(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_log10_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1893,7 +1893,7 @@ def Tensor_log10_(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_log10_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1914,7 +1914,7 @@ def log1p(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_log1p[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1934,7 +1934,7 @@ def Tensor_log1p(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_log1p[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1955,7 +1955,7 @@ def log1p_(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_log1p_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1975,7 +1975,7 @@ def Tensor_log1p_(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_log1p_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1996,7 +1996,7 @@ def sin(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_sin[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -2016,7 +2016,7 @@ def Tensor_sin(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_sin[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -2037,7 +2037,7 @@ def sin_(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_sin_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -2057,7 +2057,7 @@ def Tensor_sin_(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_sin_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -2078,7 +2078,7 @@ def cos(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_cos[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -2098,7 +2098,7 @@ def Tensor_cos(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_cos[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -2119,7 +2119,7 @@ def cos_(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_cos_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -2139,7 +2139,7 @@ def Tensor_cos_(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_cos_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -2160,7 +2160,7 @@ def tan(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_tan[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -2180,7 +2180,7 @@ def Tensor_tan(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_tan[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -2201,7 +2201,7 @@ def tan_(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_tan_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -2221,7 +2221,7 @@ def Tensor_tan_(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_tan_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -2242,7 +2242,7 @@ def asin(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_asin[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -2262,7 +2262,7 @@ def Tensor_asin(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_asin[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -2283,7 +2283,7 @@ def asin_(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_asin_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -2303,7 +2303,7 @@ def Tensor_asin_(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_asin_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -2324,7 +2324,7 @@ def acos(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_acos[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -2344,7 +2344,7 @@ def Tensor_acos(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_acos[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -2365,7 +2365,7 @@ def acos_(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_acos_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -2385,7 +2385,7 @@ def Tensor_acos_(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_acos_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -2406,7 +2406,7 @@ def atan(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_atan[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -2426,7 +2426,7 @@ def Tensor_atan(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_atan[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -2447,7 +2447,7 @@ def atan_(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_atan_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -2467,7 +2467,7 @@ def Tensor_atan_(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_atan_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -2488,7 +2488,7 @@ def sinh(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_sinh[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -2508,7 +2508,7 @@ def Tensor_sinh(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_sinh[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -2529,7 +2529,7 @@ def sinh_(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_sinh_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -2549,7 +2549,7 @@ def Tensor_sinh_(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_sinh_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -2570,7 +2570,7 @@ def cosh(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_cosh[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -2590,7 +2590,7 @@ def Tensor_cosh(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_cosh[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -2611,7 +2611,7 @@ def cosh_(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_cosh_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -2631,7 +2631,7 @@ def Tensor_cosh_(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_cosh_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -2652,7 +2652,7 @@ def tanh(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_tanh[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -2672,7 +2672,7 @@ def Tensor_tanh(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_tanh[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -2693,7 +2693,7 @@ def tanh_(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_tanh_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -2713,7 +2713,7 @@ def Tensor_tanh_(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_tanh_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -2734,7 +2734,7 @@ def asinh(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_asinh[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -2754,7 +2754,7 @@ def Tensor_asinh(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_asinh[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -2775,7 +2775,7 @@ def asinh_(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_asinh_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -2795,7 +2795,7 @@ def Tensor_asinh_(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_asinh_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -2816,7 +2816,7 @@ def acosh(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_acosh[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -2836,7 +2836,7 @@ def Tensor_acosh(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_acosh[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -2857,7 +2857,7 @@ def acosh_(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_acosh_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -2877,7 +2877,7 @@ def Tensor_acosh_(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_acosh_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -2898,7 +2898,7 @@ def atanh(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_atanh[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -2918,7 +2918,7 @@ def Tensor_atanh(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_atanh[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -2939,7 +2939,7 @@ def atanh_(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_atanh_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -2959,7 +2959,7 @@ def Tensor_atanh_(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_atanh_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -2980,7 +2980,7 @@ def arcsin(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_arcsin[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -3000,7 +3000,7 @@ def Tensor_arcsin(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_arcsin[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -3021,7 +3021,7 @@ def arcsin_(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_arcsin_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -3041,7 +3041,7 @@ def Tensor_arcsin_(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_arcsin_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -3062,7 +3062,7 @@ def arccos(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_arccos[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -3082,7 +3082,7 @@ def Tensor_arccos(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_arccos[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -3103,7 +3103,7 @@ def arccos_(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_arccos_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -3123,7 +3123,7 @@ def Tensor_arccos_(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_arccos_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -3144,7 +3144,7 @@ def arctan(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_arctan[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -3164,7 +3164,7 @@ def Tensor_arctan(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_arctan[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -3185,7 +3185,7 @@ def arctan_(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_arctan_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -3205,7 +3205,7 @@ def Tensor_arctan_(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_arctan_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -3226,7 +3226,7 @@ def arcsinh(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_arcsinh[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -3246,7 +3246,7 @@ def Tensor_arcsinh(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_arcsinh[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -3267,7 +3267,7 @@ def arcsinh_(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_arcsinh_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -3287,7 +3287,7 @@ def Tensor_arcsinh_(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_arcsinh_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -3308,7 +3308,7 @@ def arccosh(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_arccosh[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -3328,7 +3328,7 @@ def Tensor_arccosh(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_arccosh[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -3349,7 +3349,7 @@ def arccosh_(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_arccosh_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -3369,7 +3369,7 @@ def Tensor_arccosh_(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_arccosh_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -3390,7 +3390,7 @@ def arctanh(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_arctanh[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -3410,7 +3410,7 @@ def Tensor_arctanh(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_arctanh[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -3431,7 +3431,7 @@ def arctanh_(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_arctanh_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -3451,7 +3451,7 @@ def Tensor_arctanh_(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_arctanh_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -3472,7 +3472,7 @@ def erf(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_erf[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -3492,7 +3492,7 @@ def Tensor_erf(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_erf[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -3513,7 +3513,7 @@ def erf_(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_erf_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -3533,7 +3533,7 @@ def Tensor_erf_(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_erf_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -3554,7 +3554,7 @@ def erfc(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_erfc[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -3574,7 +3574,7 @@ def Tensor_erfc(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_erfc[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -3595,7 +3595,7 @@ def erfc_(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_erfc_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -3615,7 +3615,7 @@ def Tensor_erfc_(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_erfc_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -3636,7 +3636,7 @@ def erfinv(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_erfinv[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -3656,7 +3656,7 @@ def Tensor_erfinv(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_erfinv[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -3677,7 +3677,7 @@ def erfinv_(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_erfinv_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -3697,7 +3697,7 @@ def Tensor_erfinv_(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_erfinv_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -3718,7 +3718,7 @@ def lgamma(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_lgamma[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -3738,7 +3738,7 @@ def Tensor_lgamma(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_lgamma[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -3759,7 +3759,7 @@ def lgamma_(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_lgamma_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -3779,7 +3779,7 @@ def Tensor_lgamma_(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_lgamma_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -3800,7 +3800,7 @@ def digamma(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_digamma[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -3820,7 +3820,7 @@ def Tensor_digamma(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_digamma[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -3841,7 +3841,7 @@ def digamma_(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_digamma_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -3861,7 +3861,7 @@ def Tensor_digamma_(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_digamma_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -3887,7 +3887,7 @@ def Tensor_polygamma_(self, n, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_polygamma_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -3908,7 +3908,7 @@ def sigmoid(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_sigmoid[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -3928,7 +3928,7 @@ def Tensor_sigmoid(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_sigmoid[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -3949,7 +3949,7 @@ def sigmoid_(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_sigmoid_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -3969,7 +3969,7 @@ def Tensor_sigmoid_(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_sigmoid_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -3990,7 +3990,7 @@ def logit(input, eps=None, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_logit[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -4010,7 +4010,7 @@ def Tensor_logit(self, eps=None, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_logit[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -4031,7 +4031,7 @@ def logit_(input, eps=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_logit_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -4051,7 +4051,7 @@ def Tensor_logit_(self, eps=None, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_logit_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -4072,7 +4072,7 @@ def i0(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_i0[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -4092,7 +4092,7 @@ def Tensor_i0(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_i0[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -4113,7 +4113,7 @@ def i0_(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_i0_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -4133,7 +4133,7 @@ def Tensor_i0_(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_i0_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -4154,7 +4154,7 @@ def special_i1(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_special_i1[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -4175,7 +4175,7 @@ def sinc(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_sinc[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -4195,7 +4195,7 @@ def Tensor_sinc(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_sinc[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -4216,7 +4216,7 @@ def sinc_(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_sinc_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -4236,7 +4236,7 @@ def Tensor_sinc_(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_sinc_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -4257,7 +4257,7 @@ def deg2rad(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_deg2rad[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -4277,7 +4277,7 @@ def Tensor_deg2rad(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_deg2rad[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -4298,7 +4298,7 @@ def deg2rad_(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_deg2rad_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -4318,7 +4318,7 @@ def Tensor_deg2rad_(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_deg2rad_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -4339,7 +4339,7 @@ def rad2deg(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_rad2deg[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -4359,7 +4359,7 @@ def Tensor_rad2deg(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_rad2deg[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -4380,7 +4380,7 @@ def rad2deg_(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_rad2deg_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -4400,7 +4400,7 @@ def Tensor_rad2deg_(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_rad2deg_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -4421,7 +4421,7 @@ def nan_to_num(input, nan=None, posinf=None, neginf=None, *, out=None, **kwargs)
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_nan_to_num[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -4441,7 +4441,7 @@ def Tensor_nan_to_num(self, nan=None, posinf=None, neginf=None, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_nan_to_num[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -4462,7 +4462,7 @@ def nan_to_num_(input, nan=None, posinf=None, neginf=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_nan_to_num_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -4482,7 +4482,7 @@ def Tensor_nan_to_num_(self, nan=None, posinf=None, neginf=None, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_nan_to_num_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -4503,7 +4503,7 @@ def angle(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_angle[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -4523,7 +4523,7 @@ def Tensor_angle(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_angle[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -4544,7 +4544,7 @@ def conj_physical(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_conj_physical[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -4564,7 +4564,7 @@ def Tensor_conj_physical(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_conj_physical[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -4585,7 +4585,7 @@ def conj_physical_(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_conj_physical_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -4605,7 +4605,7 @@ def Tensor_conj_physical_(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_conj_physical_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -4626,7 +4626,7 @@ def conj(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_conj[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -4646,7 +4646,7 @@ def Tensor_conj(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_conj[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -4667,7 +4667,7 @@ def resolve_conj(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_resolve_conj[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -4687,7 +4687,7 @@ def Tensor_resolve_conj(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_resolve_conj[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -4708,7 +4708,7 @@ def resolve_neg(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_resolve_neg[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -4728,7 +4728,7 @@ def Tensor_resolve_neg(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_resolve_neg[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -4749,7 +4749,7 @@ def isnan(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_isnan[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -4769,7 +4769,7 @@ def Tensor_isnan(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_isnan[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -4790,7 +4790,7 @@ def isinf(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_isinf[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -4810,7 +4810,7 @@ def Tensor_isinf(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_isinf[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -4831,7 +4831,7 @@ def isfinite(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_isfinite[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -4851,7 +4851,7 @@ def Tensor_isfinite(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_isfinite[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -4872,7 +4872,7 @@ def isposinf(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_isposinf[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -4892,7 +4892,7 @@ def Tensor_isposinf(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_isposinf[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -4913,7 +4913,7 @@ def isneginf(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_isneginf[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -4933,7 +4933,7 @@ def Tensor_isneginf(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_isneginf[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -4954,7 +4954,7 @@ def signbit(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_signbit[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -4974,7 +4974,7 @@ def Tensor_signbit(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_signbit[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -4995,7 +4995,7 @@ def isreal(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_isreal[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -5015,7 +5015,7 @@ def Tensor_isreal(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_isreal[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -5036,7 +5036,7 @@ def logical_not(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_logical_not[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -5056,7 +5056,7 @@ def Tensor_logical_not(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_logical_not[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -5077,7 +5077,7 @@ def logical_not_(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_logical_not_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -5097,7 +5097,7 @@ def Tensor_logical_not_(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_logical_not_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -5118,7 +5118,7 @@ def bitwise_not(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_bitwise_not[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -5138,7 +5138,7 @@ def Tensor_bitwise_not(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_bitwise_not[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -5157,7 +5157,7 @@ def Tensor_op_bitwise_not(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_bitwise_not[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -5177,7 +5177,7 @@ def bitwise_not_(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_bitwise_not_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -5197,7 +5197,7 @@ def Tensor_bitwise_not_(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_bitwise_not_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -5218,7 +5218,7 @@ def real(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_real[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -5239,7 +5239,7 @@ def imag(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_imag[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -5260,7 +5260,7 @@ def view_as_real(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_view_as_real[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -5281,7 +5281,7 @@ def view_as_complex(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_view_as_complex[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -5302,7 +5302,7 @@ def complex(real, imag, *, out=None, **kwargs):
     try:
         keys = real._k | imag._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_complex[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -5323,7 +5323,7 @@ def polar(abs, angle, *, out=None, **kwargs):
     try:
         keys = abs._k | angle._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_polar[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None

@@ -13,7 +13,7 @@ def Tensor_view(self, *size, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_view[keys]
         if type(size[0]) is not int:
             if type(size[0]) is tuple and len(size) == 1:
@@ -43,7 +43,7 @@ def transpose(input, dim0, dim1, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_transpose_int[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -63,7 +63,7 @@ def Tensor_transpose(self, dim0, dim1, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_transpose_int[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -84,7 +84,7 @@ def t(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_t[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -104,7 +104,7 @@ def Tensor_t(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_t[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -125,7 +125,7 @@ def permute(input, dims, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_permute[keys]
         if type(dims) is not tuple: dims = as_ints(dims, None, False)
     except (AttributeError, KeyError, TypeError):
@@ -144,7 +144,7 @@ def Tensor_permute(self, *dims, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_permute[keys]
         if type(dims[0]) is not int:
             if type(dims[0]) is tuple and len(dims) == 1:
@@ -172,7 +172,7 @@ def Tensor_expand(self, *size, implicit=False, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_expand[keys]
         if type(size[0]) is not int:
             if type(size[0]) is tuple and len(size) == 1:
@@ -202,7 +202,7 @@ def as_strided(input, size, stride, storage_offset=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_as_strided[keys]
         if type(size) is not tuple: size = as_ints(size, None, False)
         if type(stride) is not tuple: stride = as_ints(stride, None, False)
@@ -224,7 +224,7 @@ def Tensor_as_strided(self, size, stride, storage_offset=None, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_as_strided[keys]
         if type(size) is not tuple: size = as_ints(size, None, False)
         if type(stride) is not tuple: stride = as_ints(stride, None, False)
@@ -247,7 +247,7 @@ def select(input, dim, index, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_select_int[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -267,7 +267,7 @@ def Tensor_select(self, dim, index, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_select_int[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -288,7 +288,7 @@ def unsqueeze(input, dim, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_unsqueeze[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -308,7 +308,7 @@ def Tensor_unsqueeze(self, dim, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_unsqueeze[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -328,7 +328,7 @@ def squeeze(*args, **kwargs):
         try:
             keys = args[0]._k
             if GLOBAL.special:
-                keys = adjust(keys)
+                keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
             kernel = _t_squeeze[keys]
         except (AttributeError, KeyError):
             kernel = None
@@ -347,7 +347,7 @@ def Tensor_squeeze(self, *args, **kwargs):
         try:
             keys = self._k
             if GLOBAL.special:
-                keys = adjust(keys)
+                keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
             kernel = _t_squeeze[keys]
         except (AttributeError, KeyError):
             kernel = None
@@ -368,7 +368,7 @@ def diagonal(input, offset=0, dim1=0, dim2=1, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_diagonal[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -388,7 +388,7 @@ def Tensor_diagonal(self, offset=0, dim1=0, dim2=1, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_diagonal[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -409,7 +409,7 @@ def Tensor_unfold(self, dimension, size, step, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_unfold[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -430,7 +430,7 @@ def split_with_sizes(input, split_sizes, dim=0, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_split_with_sizes[keys]
         if type(split_sizes) is not tuple: split_sizes = as_ints(split_sizes, None, False)
     except (AttributeError, KeyError, TypeError):
@@ -451,7 +451,7 @@ def Tensor_split_with_sizes(self, split_sizes, dim=0, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_split_with_sizes[keys]
         if type(split_sizes) is not tuple: split_sizes = as_ints(split_sizes, None, False)
     except (AttributeError, KeyError, TypeError):
@@ -473,7 +473,7 @@ def unbind(input, dim=0, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_unbind_int[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -493,7 +493,7 @@ def Tensor_unbind(self, dim=0, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_unbind_int[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -514,7 +514,7 @@ def detach(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_detach[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -534,7 +534,7 @@ def Tensor_detach(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_detach[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -565,7 +565,7 @@ def unsafe_split(input, split_size, dim=0, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_unsafe_split_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -585,7 +585,7 @@ def Tensor_unsafe_split(self, split_size, dim=0, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_unsafe_split_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -606,7 +606,7 @@ def unsafe_split_with_sizes(input, split_sizes, dim=0, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_unsafe_split_with_sizes[keys]
         if type(split_sizes) is not tuple: split_sizes = as_ints(split_sizes, None, False)
     except (AttributeError, KeyError, TypeError):
@@ -627,7 +627,7 @@ def Tensor_unsafe_split_with_sizes(self, split_sizes, dim=0, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_unsafe_split_with_sizes[keys]
         if type(split_sizes) is not tuple: split_sizes = as_ints(split_sizes, None, False)
     except (AttributeError, KeyError, TypeError):
@@ -649,7 +649,7 @@ def chunk(input, chunks, dim=0, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_chunk[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -669,7 +669,7 @@ def Tensor_chunk(self, chunks, dim=0, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_chunk[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -690,7 +690,7 @@ def unsafe_chunk(input, chunks, dim=0, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_unsafe_chunk[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -710,7 +710,7 @@ def Tensor_unsafe_chunk(self, chunks, dim=0, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_unsafe_chunk[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -771,7 +771,7 @@ def reshape(input, shape, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_reshape[keys]
         if type(shape) is not tuple: shape = as_ints(shape, None, False)
     except (AttributeError, KeyError, TypeError):
@@ -790,7 +790,7 @@ def Tensor_reshape(self, *shape, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_reshape[keys]
         if type(shape[0]) is not int:
             if type(shape[0]) is tuple and len(shape) == 1:
@@ -820,7 +820,7 @@ def Tensor_reshape_as(self, other, **kwargs):
     try:
         keys = self._k | other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_reshape_as[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -841,7 +841,7 @@ def Tensor_view_as(self, other, **kwargs):
     try:
         keys = self._k | other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_view_as[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -862,7 +862,7 @@ def flatten(input, start_dim=0, end_dim=-1, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_flatten_using_ints[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -882,7 +882,7 @@ def Tensor_flatten(self, start_dim=0, end_dim=-1, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_flatten_using_ints[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -903,7 +903,7 @@ def unflatten(input, dim, sizes, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_unflatten_int[keys]
         if type(sizes) is not tuple: sizes = as_ints(sizes, None, False)
     except (AttributeError, KeyError, TypeError):
@@ -924,7 +924,7 @@ def Tensor_unflatten(self, dim, sizes, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_unflatten_int[keys]
         if type(sizes) is not tuple: sizes = as_ints(sizes, None, False)
     except (AttributeError, KeyError, TypeError):
@@ -946,7 +946,7 @@ def ravel(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_ravel[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -966,7 +966,7 @@ def Tensor_ravel(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_ravel[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1007,7 +1007,7 @@ def swapaxes(input, axis0, axis1, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_swapaxes[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1027,7 +1027,7 @@ def Tensor_swapaxes(self, axis0, axis1, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_swapaxes[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1048,7 +1048,7 @@ def swapdims(input, dim0, dim1, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_swapdims[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1068,7 +1068,7 @@ def Tensor_swapdims(self, dim0, dim1, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_swapdims[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1089,7 +1089,7 @@ def adjoint(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_adjoint[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1109,7 +1109,7 @@ def Tensor_adjoint(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_adjoint[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1140,7 +1140,7 @@ def narrow_copy(input, dim, start, length, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_narrow_copy[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1160,7 +1160,7 @@ def Tensor_narrow_copy(self, dim, start, length, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_narrow_copy[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1181,7 +1181,7 @@ def Tensor_expand_as(self, other, **kwargs):
     try:
         keys = self._k | other._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_expand_as[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1202,7 +1202,7 @@ def broadcast_to(input, size, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_broadcast_to[keys]
         if type(size) is not tuple: size = as_ints(size, None, False)
     except (AttributeError, KeyError, TypeError):
@@ -1221,7 +1221,7 @@ def Tensor_broadcast_to(self, *size, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_broadcast_to[keys]
         if type(size[0]) is not int:
             if type(size[0]) is tuple and len(size) == 1:
@@ -1251,7 +1251,7 @@ def Tensor_transpose_(self, dim0, dim1, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_transpose_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1272,7 +1272,7 @@ def Tensor_swapaxes_(self, axis0, axis1, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_swapaxes_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1293,7 +1293,7 @@ def Tensor_swapdims_(self, dim0, dim1, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_swapdims_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1314,7 +1314,7 @@ def Tensor_t_(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_t_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1334,7 +1334,7 @@ def Tensor_squeeze_(self, *args, **kwargs):
         try:
             keys = self._k
             if GLOBAL.special:
-                keys = adjust(keys)
+                keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
             kernel = _t_squeeze_[keys]
         except (AttributeError, KeyError):
             kernel = None
@@ -1355,7 +1355,7 @@ def Tensor_unsqueeze_(self, dim, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_unsqueeze_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1376,7 +1376,7 @@ def as_strided_(input, size, stride, storage_offset=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_as_strided_[keys]
         if type(size) is not tuple: size = as_ints(size, None, False)
         if type(stride) is not tuple: stride = as_ints(stride, None, False)
@@ -1398,7 +1398,7 @@ def Tensor_as_strided_(self, size, stride, storage_offset=None, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_as_strided_[keys]
         if type(size) is not tuple: size = as_ints(size, None, False)
         if type(stride) is not tuple: stride = as_ints(stride, None, False)
@@ -1421,7 +1421,7 @@ def detach_(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_detach_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1441,7 +1441,7 @@ def Tensor_detach_(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_detach_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1462,7 +1462,7 @@ def alias_copy(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_alias_copy[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1483,7 +1483,7 @@ def as_strided_copy(input, size, stride, storage_offset=None, *, out=None, **kwa
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_as_strided_copy[keys]
         if type(size) is not tuple: size = as_ints(size, None, False)
         if type(stride) is not tuple: stride = as_ints(stride, None, False)
@@ -1506,7 +1506,7 @@ def detach_copy(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_detach_copy[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1527,7 +1527,7 @@ def diagonal_copy(input, offset=0, dim1=0, dim2=1, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_diagonal_copy[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1548,7 +1548,7 @@ def expand_copy(input, size, *, implicit=False, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_expand_copy[keys]
         if type(size) is not tuple: size = as_ints(size, None, False)
     except (AttributeError, KeyError, TypeError):
@@ -1570,7 +1570,7 @@ def permute_copy(input, dims, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_permute_copy[keys]
         if type(dims) is not tuple: dims = as_ints(dims, None, False)
     except (AttributeError, KeyError, TypeError):
@@ -1592,7 +1592,7 @@ def select_copy(input, dim, index, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_select_copy_int[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1613,7 +1613,7 @@ def slice_copy(input, dim=0, start=None, end=None, step=1, *, out=None, **kwargs
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_slice_copy_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1633,7 +1633,7 @@ def squeeze_copy(*args, **kwargs):
         try:
             keys = args[0]._k
             if GLOBAL.special:
-                keys = adjust(keys)
+                keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
             kernel = _t_squeeze_copy[keys]
         except (AttributeError, KeyError):
             kernel = None
@@ -1654,7 +1654,7 @@ def t_copy(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_t_copy[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1675,7 +1675,7 @@ def transpose_copy(input, dim0, dim1, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_transpose_copy_int[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1696,7 +1696,7 @@ def unfold_copy(input, dimension, size, step, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_unfold_copy[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1717,7 +1717,7 @@ def unsqueeze_copy(input, dim, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_unsqueeze_copy[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1738,7 +1738,7 @@ def view_copy(input, size, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_view_copy[keys]
         if type(size) is not tuple: size = as_ints(size, None, False)
     except (AttributeError, KeyError, TypeError):
@@ -1760,7 +1760,7 @@ def view_as_real_copy(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_view_as_real_copy[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1781,7 +1781,7 @@ def view_as_complex_copy(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_view_as_complex_copy[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1802,7 +1802,7 @@ def split_copy(input, split_size, dim=0, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_split_copy_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -1823,7 +1823,7 @@ def split_with_sizes_copy(input, split_sizes, dim=0, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_split_with_sizes_copy[keys]
         if type(split_sizes) is not tuple: split_sizes = as_ints(split_sizes, None, False)
     except (AttributeError, KeyError, TypeError):
@@ -1845,7 +1845,7 @@ def unbind_copy(input, dim=0, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_unbind_copy_int[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
