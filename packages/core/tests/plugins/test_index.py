@@ -11,7 +11,7 @@ import packaging.specifiers
 import packaging.version  # noqa: F401  both import more later, which a bare sys.path would stop
 import pytest
 
-from mortice._plugins import index, metadata, store
+from mortice._plugins import index, metadata, records, store
 
 OLD = 1_700_000_000
 
@@ -51,7 +51,7 @@ def scans(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     done: list[str] = []
     real = index._scan
 
-    def scan(path: str, record: index.Directory) -> None:
+    def scan(path: str, record: records.Directory) -> None:
         done.append(path)
         real(path, record)
 

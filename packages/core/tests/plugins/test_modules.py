@@ -228,7 +228,7 @@ def test_well_known_module_not_installed(site: Any) -> None:
 
 
 def test_names_that_core_has_and_has_not() -> None:
-    from mortice._plugins.modules import core_owns
+    from mortice._plugins.catalog import core_owns
 
     for name in ("errors", "utils", "_base", "_base.config"):
         assert core_owns(name), name

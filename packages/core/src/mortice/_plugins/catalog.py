@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 from mortice._base.errors import RegistrationError, nearest
@@ -161,11 +163,8 @@ def _installed(refresh: bool) -> list[Entry]:
 
 def reserved(group: Group, name: str) -> str:
     """Why nobody else may provide the name: core has it. Empty if it is free."""
-    if group.kind == "module":
-        from .modules import core_owns
-
-        if core_owns(name) or "._" in f".{name}":
-            return f"mortice.{name} is core's own module"
+    if group.kind == "module" and (core_owns(name) or "._" in f".{name}"):
+        return f"mortice.{name} is core's own module"
     if group.kind == "command" and name in CORE_COMMANDS:
         return f"`mortice {name}` is core's own command"
     return ""
@@ -209,3 +208,21 @@ def unregister(group: Group, name: str) -> Entry:
         hint = nearest(name, registered(group))
         raise RegistrationError(f"no {group.what} {name!r} was registered in this process.{hint}")
     return entry
+
+
+def core_owns(name: str) -> bool:
+    """Whether ``mortice.<name>`` is a module of core itself; imports nothing of it."""
+    import pkgutil
+
+    folders: Sequence[str] | None = sys.modules["mortice"].__path__
+    fullname = "mortice"
+    for part in name.split("."):
+        fullname = f"{fullname}.{part}"
+        # Not through sys.meta_path, which wants the parent of a nested name to be imported.
+        finders = [pkgutil.get_importer(folder) for folder in folders or ()]
+        specs = [finder.find_spec(fullname) for finder in finders if finder is not None]
+        spec = next((one for one in specs if one is not None and one.loader is not None), None)
+        if spec is None:
+            return False
+        folders = spec.submodule_search_locations
+    return True

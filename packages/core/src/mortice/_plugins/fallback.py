@@ -10,11 +10,11 @@ import os
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from . import index
 from .metadata import Distribution, normalised, parse_entry_points
+from .records import Directory, Found, known_entries, use_manifest
 
 
-def read_archive(path: str, record: index.Directory) -> None:
+def read_archive(path: str, record: Directory) -> None:
     """Fill ``record`` from the zip file ``path``; other files hold no distributions."""
     import zipfile
 
@@ -25,7 +25,7 @@ def read_archive(path: str, record: index.Directory) -> None:
     _read_all(path, lambda: importlib.metadata.distributions(path=[path]), record)
 
 
-def read_finder(finder: Any, record: index.Directory) -> None:
+def read_finder(finder: Any, record: Directory) -> None:
     """Fill ``record`` with what ``finder.find_distributions`` yields."""
     from importlib.metadata import DistributionFinder
 
@@ -34,9 +34,7 @@ def read_finder(finder: Any, record: index.Directory) -> None:
     _read_all(what, lambda: finder.find_distributions(DistributionFinder.Context()), record)
 
 
-def _read_all(
-    origin: str, distributions: Callable[[], Iterable[Any]], record: index.Directory
-) -> None:
+def _read_all(origin: str, distributions: Callable[[], Iterable[Any]], record: Directory) -> None:
     names: list[str] = []
     try:
         for distribution in distributions():
@@ -49,17 +47,17 @@ def _read_all(
     record.names = f" {' '.join(names)} "
 
 
-def _read_one(origin: str, distribution: Any, record: index.Directory) -> str:
+def _read_one(origin: str, distribution: Any, record: Directory) -> str:
     name = str(distribution.metadata["Name"] or "")
     entries, wrong = parse_entry_points(distribution.read_text("entry_points.txt") or "")
     record.problems.extend((f"{origin}: entry_points.txt of {name}", what) for what in wrong)
     if entries:
         told = Distribution(name, str(distribution.version or ""), "", origin)
-        found = index.Found(told, index.known_entries(entries, origin, record), [], None, "")
+        found = Found(told, known_entries(entries, origin, record), [], None, "")
         for file in ("extra_metadata/mortice.toml", "mortice.toml"):
             text = distribution.read_text(file)
             if text is not None:
-                index.use_manifest(found, text.encode(), os.path.join(origin, file))
+                use_manifest(found, text.encode(), os.path.join(origin, file))
                 break
         record.found.append(found)
     return normalised(name)

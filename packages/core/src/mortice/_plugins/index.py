@@ -23,73 +23,16 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from mortice._base.errors import ConfigError
 from mortice._base.logging import active
 
 from . import metadata
-from .groups import GROUPS
-from .metadata import Distribution, normalised
+from .metadata import normalised
+from .records import Directory, Found, Snapshot, known_entries, stamp, use_manifest
 
-RACY_NS = 2_000_000_000
 # Directories without any metadata (often the working directory, which changes all the time) are
 # written to the index file only when scanning them would be slow.
 SMALL_DIRECTORY = 1_000
 KEPT_DIRECTORIES = 256
-
-
-class Found:
-    """A distribution that provides entries: what one metadata directory said."""
-
-    __slots__ = ("distribution", "entries", "files", "manifest", "problem")
-
-    def __init__(
-        self,
-        distribution: Distribution,
-        entries: list[tuple[str, str, str]],
-        files: list[tuple[str, int, int]],
-        manifest: dict[str, Any] | None,
-        problem: str,
-    ) -> None:
-        self.distribution = distribution
-        self.entries = entries
-        self.files = files  # (path, mtime_ns, size), -1 where it does not exist
-        self.manifest = manifest
-        self.problem = problem  # why its manifest is unusable; empty if it is fine
-
-
-class Directory:
-    """One entry of sys.path, as it was when it was last read."""
-
-    __slots__ = ("found", "links", "mtime", "names", "persistent", "problems", "scanned")
-
-    def __init__(self, mtime: int, scanned: int) -> None:
-        self.mtime = mtime
-        self.scanned = scanned
-        self.found: list[Found] = []
-        self.names = " "  # " a b c ": every distribution there, for shadowing
-        self.links: list[str] = []  # targets of .egg-link files
-        self.problems: list[tuple[str, str]] = []  # (path, what is wrong)
-        self.persistent = True
-
-    def is_current(self, mtime: int) -> bool:
-        if self.mtime != mtime or mtime > self.scanned - RACY_NS:
-            return False
-        return all(
-            _stamp(path) == (stamp, size) and stamp <= self.scanned - RACY_NS
-            for found in self.found
-            for path, stamp, size in found.files
-        )
-
-
-class Snapshot:
-    """The distributions that provide entries, in the order of sys.path, each once."""
-
-    __slots__ = ("found", "problems", "shadowed")
-
-    def __init__(self) -> None:
-        self.found: list[Found] = []
-        self.problems: list[tuple[str, str]] = []
-        self.shadowed: list[tuple[Found, str]] = []  # (copy, path of what hides it)
 
 
 _lock = threading.RLock()
@@ -285,21 +228,8 @@ def _read_metadata(path: str, location: str, record: Directory, copies: list[str
     _read_manifest(found)
     for mistake in (*wrong, *mistakes):
         record.problems.append((file if mistake in wrong else path, mistake))
-    found.files.append((file, *_stamp(file)))
+    found.files.append((file, *stamp(file)))
     record.found.append(found)
-
-
-def known_entries(
-    entries: list[tuple[str, str, str]], file: str, record: Directory
-) -> list[tuple[str, str, str]]:
-    """The entries in groups that exist; the others are noted as problems."""
-    from mortice._base.errors import nearest
-
-    for group, name, _ in entries:
-        if group not in GROUPS:
-            what = f"[{group}] is no group we know, so its {name!r} is not used."
-            record.problems.append((file, what + nearest(group, GROUPS)))
-    return [entry for entry in entries if entry[0] in GROUPS]
 
 
 def _read_manifest(found: Found) -> None:
@@ -319,7 +249,7 @@ def _read_manifest(found: Found) -> None:
         data = metadata.read_file(beside) if beside else None
         file = beside or ""
     if data is not None:
-        found.files.append((file, *_stamp(file)))
+        found.files.append((file, *stamp(file)))
         use_manifest(found, data, file)
 
 
@@ -332,30 +262,6 @@ def _beside_editable(found: Found) -> str | None:
         if path:
             return path
     return None
-
-
-def use_manifest(found: Found, data: bytes, origin: str) -> None:
-    """Parse a manifest's text into ``found``."""
-    from . import manifest
-    from .groups import HOOK_API_VERSION
-
-    try:
-        found.manifest = manifest.parse(data, origin)
-    except ConfigError as error:
-        found.problem = str(error)
-    except RecursionError:
-        found.problem = f"{origin} is nested too deeply"
-    else:
-        reason = manifest.incompatibility(found.manifest, HOOK_API_VERSION)
-        found.manifest["incompatible"] = reason or ""
-
-
-def _stamp(path: str) -> tuple[int, int]:
-    try:
-        status = os.stat(path)
-    except OSError:
-        return -1, -1
-    return status.st_mtime_ns, status.st_size
 
 
 def _is_newest(path: str, copies: list[str]) -> bool:

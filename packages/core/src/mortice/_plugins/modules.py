@@ -257,21 +257,3 @@ def names() -> list[str]:
     from .groups import KINDS
 
     return sorted({e.name.partition(".")[0] for e in catalog.entries(KINDS["module"])})
-
-
-def core_owns(name: str) -> bool:
-    """Whether ``mortice.<name>`` is a module of core itself; imports nothing of it."""
-    import pkgutil
-
-    folders: Sequence[str] | None = sys.modules[ROOT].__path__
-    fullname = ROOT
-    for part in name.split("."):
-        fullname = f"{fullname}.{part}"
-        # Not through sys.meta_path, which wants the parent of a nested name to be imported.
-        finders = [pkgutil.get_importer(folder) for folder in folders or ()]
-        specs = [finder.find_spec(fullname) for finder in finders if finder is not None]
-        spec = next((one for one in specs if one is not None and one.loader is not None), None)
-        if spec is None:
-            return False
-        folders = spec.submodule_search_locations
-    return True

@@ -14,8 +14,8 @@ from typing import Any
 from mortice._base import config, paths
 
 from .groups import GROUPS, HOOK_API_VERSION
-from .index import Directory, Found
 from .metadata import Distribution
+from .records import Directory, Found
 
 FORMAT = 1
 
