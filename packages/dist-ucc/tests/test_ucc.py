@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from mortice.backend import Unavailable
-from mortice_testing.distributed import faults, soak
-from mortice_testing.distributed.conformance import DistributedConformance
+from mortice_testing.distributed.conformance import DistributedConformance, DistributedFaults
 from mortice_ucc import library
 
 try:
@@ -34,20 +31,5 @@ class TestUccOverTcp(DistributedConformance):
     environment = {"UCX_TLS": "tcp,self"}
 
 
-@pytest.mark.parametrize("fault", faults.FAULTS, ids=lambda fault: fault.name)
-def test_fault(fault: faults.Fault) -> None:
-    shared = set(os.listdir("/dev/shm")) if os.path.isdir("/dev/shm") else set()
-    outcome = faults.happen(fault, faults.gangs_of("ucc"))
-    assert outcome.seconds < fault.limit, outcome
-    for one in outcome.seen:
-        assert one.operation, one
-        assert f"on rank {one.rank}" in one.text, one
-        if fault.ends and fault.victim:
-            assert one.gone == (fault.victim,), one
-    if os.path.isdir("/dev/shm"):
-        assert set(os.listdir("/dev/shm")) <= shared
-
-
-@pytest.mark.parametrize("seed", [1000, 1001])
-def test_a_round_of_the_soak(seed: int) -> None:
-    soak.play("ucc", seed)
+class TestFaults(DistributedFaults):
+    backend = "ucc"

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mortice.backend import Unavailable
-from mortice_testing.distributed import faults
-from mortice_testing.distributed.conformance import DistributedConformance
+from mortice_testing.distributed.conformance import DistributedConformance, DistributedFaults
 from mortice_xccl import library
 
 try:
@@ -22,17 +21,10 @@ class TestXccl(DistributedConformance):
     lacks = ("messages", "recv_any")
 
 
-FAULTS = [fault for fault in faults.FAULTS if fault.doing is not faults.message]
-
-
 @pytest.mark.skipif(bool(MISSING), reason=MISSING or "there")
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
-def test_fault(fault: faults.Fault) -> None:
-    outcome = faults.happen(fault, faults.gangs_of("xccl"))
-    for one in outcome.seen:
-        assert one.operation, one
-        if fault.ends and fault.victim:
-            assert one.gone == (fault.victim,), one
+class TestFaults(DistributedFaults):
+    backend = "xccl"
+    lacks = ("messages",)
 
 
 def test_without_oneccl(monkeypatch: pytest.MonkeyPatch) -> None:

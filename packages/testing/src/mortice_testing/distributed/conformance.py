@@ -18,6 +18,7 @@ one of three: nobody hangs, and everybody is told who is missing.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 import pytest
@@ -66,9 +67,7 @@ class DistributedConformance:
         if size not in self.sizes:
             pytest.skip(f"{self.backend} is run on {self.sizes} processes")
         function = CASES[case]
-        missing = set(getattr(function, "needs", ())) & set(self.lacks)
-        if missing:
-            pytest.skip(f"{self.backend} lacks {', '.join(missing)}")
+        _skip_if_missing(getattr(function, "needs", ()), self.backend, self.lacks)
         gangs = self.gangs
         if size not in gangs:
             for other in [*gangs]:  # one at a time: processes cost memory
@@ -81,10 +80,18 @@ class DistributedConformance:
             raise
 
 
+def _skip_if_missing(needs: Sequence[str], backend: str, lacks: tuple[str, ...]) -> None:
+    missing = [name for name in needs if name in lacks]
+    if missing:
+        pytest.skip(f"{backend} lacks {', '.join(missing)}")
+
+
 class DistributedFaults:
     """Subclass it, and name the backend; real kills, in gangs of its own."""
 
     backend: ClassVar[str] = ""
+    #: As in DistributedConformance.
+    lacks: ClassVar[tuple[str, ...]] = ()
 
     def gangs(self) -> faults.MakeGang:
         """How gangs are made: a function of ``size`` and ``environment``."""
@@ -93,6 +100,7 @@ class DistributedFaults:
     @pytest.mark.parametrize("fault", faults.FAULTS, ids=lambda fault: fault.name)
     def test_fault(self, fault: faults.Fault) -> None:
         """Every survivor gets an error that tells what it was at and who is missing."""
+        _skip_if_missing(fault.needs, self.backend, self.lacks)
         with shared_memory.nothing_left():
             outcome = faults.happen(fault, self.gangs())
         for one in outcome.seen:

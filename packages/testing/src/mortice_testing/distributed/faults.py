@@ -200,7 +200,7 @@ class Fault:
 
     ``signal`` 0 does nothing. ``before`` kills ahead of all doing. ``debug`` compares what ranks
     are about to do. ``victim`` 0 is the rank that serves the store. ``ends`` says whether the
-    victim's process ends.
+    victim's process ends. ``needs`` are capabilities, as in DistributedConformance.
     """
 
     name: str
@@ -210,6 +210,7 @@ class Fault:
     victim: int = VICTIM
     debug: bool = False
     ends: bool = True
+    needs: tuple[str, ...] = ()
 
 
 FAULTS = (
@@ -217,7 +218,7 @@ FAULTS = (
     Fault("killed while others wait for it", reduce_after),
     Fault("killed amid moving data", reduce_much),
     Fault("killed after", finished_results_stay),
-    Fault("killed before it sends", message),
+    Fault("killed before it sends", message, needs=("messages",)),
     Fault("silent (stopped)", reduce_for_a_while, signal=signal.SIGSTOP, ends=False),
     Fault("store host killed", reduce_much, victim=0),
     Fault("its program raises", raises, signal=0),
