@@ -285,8 +285,6 @@ def check(seed: int, make: Callable[[Any], Any], calls: int = 7) -> str:
             longer = max(call - 3, 0)
             got = outcome(compiled, which, program.count, n, mine, longer)
             want = outcome(f, which, program.count, n, theirs, longer)
-            if any(s[3] and not s[0].is_floating_point for s in want[1]):
-                break  # eager lets an integer tensor require grad after copy_
             if (
                 ".data." in program.source
             ):  # a write behind autograd's back: eager's own is not right

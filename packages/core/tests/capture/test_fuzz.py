@@ -19,3 +19,9 @@ def test_random_programs_by_joint_graphs() -> None:
 
     found = [check(seed, lambda f: real(f, backend="aot_eager")) for seed in range(1000, 1040)]
     assert not any(found), "\n\n".join(filter(None, found))
+
+
+#: 352: a view of an argument that begins elsewhere in its memory than the call before had it.
+@pytest.mark.parametrize("seed", [352])
+def test_programs_that_found_defects(compile: Any, seed: int) -> None:
+    assert not check(seed, compile)

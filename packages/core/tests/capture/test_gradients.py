@@ -453,3 +453,48 @@ def test_views_have_the_histories_that_eager_gives(compile: Any) -> None:
     assert names(compiled(leaf(3, 4))) == names(f(leaf(3, 4)))
     with pytest.raises(errors.AutogradError, match="returns multiple views"):
         compiled(leaf(3, 4))[2].add_(1)
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+@pytest.mark.parametrize("dtype", [mortice.int64, mortice.bool, mortice.uint8])
+def test_integers_written_to_have_no_history(compile: Any, dtype: Any, recorded: bool) -> None:
+    def f(x: Any, source: Any) -> Any:
+        x.copy_(source)
+        x[0] = source[1]
+        return x
+
+    x, source = mortice.zeros(3, dtype=dtype), mortice.ones(3, requires_grad=True)
+    got = (compile(f) if recorded else f)(x, source)
+    assert got is x
+    assert (x.requires_grad, x.grad_fn, x.is_leaf) == (False, None, True)
+    assert x.tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("tracked", ["x", "y", "xy"])
+def test_tensors_copied_crosswise_keep_their_histories(backend: str, tracked: str) -> None:
+    def f(x: Any, y: Any) -> Any:
+        y.add_(0.5)
+        x[0] = y[0]
+        y[0] = x[0]
+        x.copy_(y)
+        y.copy_(x)
+        return x, y, x * y
+
+    def results(g: Any) -> Any:
+        leaves = [mortice.tensor([1.0, 2.0]), mortice.tensor([3.0, 4.0])]
+        for leaf, name in zip(leaves, "xy"):
+            leaf.requires_grad_(name in tracked)
+        made = g(*[leaf * 1 for leaf in leaves])
+        wanted = [leaf for leaf in leaves if leaf.requires_grad]
+        total = sum((t.sum() for t in made), mortice.tensor(0.0))
+        grads = mortice.autograd.grad(total, wanted, allow_unused=True)
+        return (
+            [t.requires_grad for t in made],
+            [t.tolist() for t in made],
+            [None if g is None or not g.any() else g.tolist() for g in grads],
+        )
+
+    compiled = mortice.compile(f, backend=backend)
+    for _ in range(3):
+        assert results(compiled) == results(f)

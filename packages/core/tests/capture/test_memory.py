@@ -457,3 +457,43 @@ def test_out(compile: Any, name: str) -> None:
         assert len(compiled.segments) == 1
     with pytest.raises(errors.DTypeError, match="can't be cast"):
         compile(lambda x: mortice.add(x, 0.5, out=mortice.empty(3).long()))(mortice.ones(3))
+
+
+@pytest.mark.parametrize("replay", [False, True])
+@pytest.mark.parametrize("view", VIEWS)
+def test_views_of_arguments_that_begin_elsewhere(compile: Any, view: str, replay: bool) -> None:
+    """The parts of a larger tensor are one recording, wherever they begin."""
+    see = VIEWS[view]
+
+    def f(x: Any) -> Any:
+        y = see(x)
+        y.add_(1.0)
+        return y, y.detach(), y * 2
+
+    compiled = mortice.compile(f, backend="eager") if replay else compile(f)
+    for i in (1, 0, 3, 2, 3, 0):
+        mine, theirs = (mortice.arange(48.0).reshape(4, 3, 4) for _ in range(2))
+        got, want = compiled(mine[i]), f(theirs[i])
+        same(got, want)
+        same(mine, theirs)
+        assert [t.storage_offset() for t in got] == [t.storage_offset() for t in want]
+
+
+def test_where_a_view_begins_can_be_asked(compile: Any) -> None:
+    def f(x: Any) -> Any:
+        y = x[1:]
+        return y, y.storage_offset(), y[0].item(), (y.view(-1)[1:] * 2).sum()
+
+    compiled, replayed = compile(f), mortice.compile(f, backend="eager")
+    for i in (1, 0, 3, 2):
+        x = mortice.arange(48.0).reshape(4, 12)[i]
+        same(compiled(x), f(x))
+        same(replayed(x), f(x))
+
+
+def test_elements_that_are_seen_as_larger_ones_begin_at_one() -> None:
+    compiled = mortice.compile(lambda x: mortice.view_as_complex(x), backend="eager")
+    x = mortice.arange(13.0)
+    same(compiled(x[2:8].reshape(3, 2)), mortice.view_as_complex(x[2:8].reshape(3, 2)))
+    with pytest.raises(ValueError, match="begins within an element|must be divisible"):
+        compiled(x[1:7].reshape(3, 2))

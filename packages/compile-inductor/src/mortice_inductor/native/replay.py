@@ -275,7 +275,7 @@ class _Program:
 
     def tensor(self, r: int, c_: g.TensorLike, _: Any) -> None:
         plain = (
-            c_.strides is not None and not c_.offset and c_.keys & self.core.host_keys
+            c_.strides is not None and c_.keys & self.core.host_keys
             and not c_.keys & self.core.view_bit and c_.keys < 1 << 62
         )  # fmt: skip
         if not plain or c_.strides is None:

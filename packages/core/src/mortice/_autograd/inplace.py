@@ -57,7 +57,12 @@ def old_value(t: Any) -> Any:
 
 
 def rebase(t: Any, node: Node) -> None:
-    """Make ``node`` the history of ``t`` after an in-place write, and of its base if a view."""
+    """Make ``node`` the history of ``t`` after an in-place write, and of its base if a view.
+
+    Integers and booleans have none, whatever is written to them.
+    """
+    if not t._t.differentiable:
+        return
     meta = (t._a.shape, t._t)
     node.meta = meta
     node.extra = None

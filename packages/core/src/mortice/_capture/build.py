@@ -198,8 +198,9 @@ class Builder:
         assert slot.base is not None
         seen = self._view(slot, source).meta["val"]
         offset = seen.storage_offset() - source.meta["val"].storage_offset()
+        # None is where the source begins, wherever that is in its memory
         shape, strides = seen._a.shape, seen._a.strides
-        return self.emit("as_strided_scatter", source, node, shape, strides, offset)
+        return self.emit("as_strided_scatter", source, node, shape, strides, offset or None)
 
     # -- steps ---------------------------------------------------------------------------------
 

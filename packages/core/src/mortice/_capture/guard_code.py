@@ -255,7 +255,7 @@ class Writer:
         )
         host = bool(c.keys & K.CPU)
         self.lines.append(f"{a} = {name}._a")
-        if c.strides is None or not host or c.offset:
+        if c.strides is None or not host:
             self.fail(f"not {self.constant(is_like)}({self.constant(c)}, {name})")
             return
         strides = tuple(s * c.dtype.itemsize for s in c.strides)

@@ -354,7 +354,8 @@ class TensorLike:
     """Metadata of a tensor.
 
     ``keys`` is its key set (device, requires_grad, subclass and mode bits), ``shape`` may hold None
-    for a size that any value fits, then ``strides`` is the contiguous order.
+    for a size that any value fits, then ``strides`` is the contiguous order. Where in its memory
+    the tensor begins is no part of it.
     """
 
     cls: type
@@ -362,7 +363,6 @@ class TensorLike:
     dtype: Any
     shape: tuple[int | None, ...]
     strides: tuple[int, ...] | None
-    offset: int
     requires_grad: bool
     device: Any
 

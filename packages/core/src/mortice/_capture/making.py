@@ -9,7 +9,7 @@ from mortice._capture import infer
 from mortice._capture.effects import MAY_RAISE_ON_INTEGERS
 from mortice._capture.kernels import Call
 from mortice._capture.signature import cell_of
-from mortice._capture.tree import Leaf, Output, Step
+from mortice._capture.tree import Leaf, Output, Step, start_of
 from mortice._capture.writes import check_write
 from mortice._dispatch import keys as K
 from mortice._tensor.array import PendingArray
@@ -28,6 +28,8 @@ def make_step(
     op = call.op
     if infer.depends_on_values(op, args):
         return None
+    if op.name == "as_strided" and args[3] is not None and not _is_made(args[0]):
+        return None  # it counts from where the memory begins, and recordings from where tensors do
     if call.form != "view" and not infer.is_computed(op, call.beneath, args):
         return None
     if call.form == "view":
@@ -68,6 +70,11 @@ def make_step(
     )
     _finish(step)
     return step
+
+
+def _is_made(t: Any) -> bool:
+    """Whether the path makes a tensor's memory."""
+    return type(t._a) is PendingArray and t._a.output.leaf is None
 
 
 def _new_leaves(recorder: Recorder, fresh: list[Any]) -> list[Leaf]:
@@ -117,11 +124,17 @@ def _plan_views(recorder: Recorder, step: Step, args: tuple[Any, ...], geometry:
     call, base = step.call, args[0]
     want = step.wants[0]
     source: Any = want if isinstance(want, Leaf) else want.output
+    leaf = source if isinstance(source, Leaf) else source.leaf
     tracked = call.grad and call.op.row.derivative != "none"
     many = len(geometry) > 1 or call.op.schema.returns[0].type.is_list
     edges = edges_of_parts(call.op.name, len(geometry)) if many else [PENDING]
     for i, (sizes, strides, offset, dtype) in enumerate(geometry):
-        handle = PendingArray(recorder.tree, sizes, dtype, base.device, strides, offset)
+        begins = (
+            offset
+            if leaf is None
+            else offset - start_of(base if leaf.tensor is None else leaf.tensor, dtype)
+        )
+        handle = PendingArray(recorder.tree, sizes, dtype, base.device, strides, begins)
         on = tracked and dtype.differentiable
         key = (base._k & ~K.FUNCTIONALITY_MASK) | K.RECORD | (K.AUTOGRAD if on else 0)
         if call.op.name != "detach":

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from mortice._base.errors import InvalidState
+import numpy as np
+
+from mortice._dispatch.state import call_outside
+from mortice._tensor.make import storage_of
 
 
 class Prefix:
@@ -22,6 +25,10 @@ class Prefix:
         self.versions: list[tuple[Any, int]] = []
         #: (default generator, where it stood before) of random numbers that were drawn.
         self.generators: list[tuple[Any, tuple[int, int]]] = []
+        #: (number of the run that writes to it, tensor, what it held before).
+        self._held: list[tuple[int, Any, Any]] = []
+        #: Whether the call went another way.
+        self.given_up = False
         self._next_run = 0
         self._next_value = 0
 
@@ -45,10 +52,16 @@ class Prefix:
         self._next_value = at + 1
         return self.values[at]
 
+    def saving(self, tensor: Any) -> None:
+        """The next run writes to ``tensor``: keep what it holds."""
+        self._held.append((len(self.runs), tensor, _copied(tensor)))
+
     def outputs(self, plan: Any, tensors: Any) -> Any:
         """What ``plan``, the next to run on ``tensors``, has returned already; None if it must run.
 
-        Raises InvalidState if the call goes another way than it went a moment ago.
+        Where the call goes another way than it went a moment ago (another thread changed what the
+        function reads, or other tensors are alive), nothing of the replay holds from here on: what
+        it wrote is undone, and the call computes the rest itself.
         """
         at = self._next_run
         if at == len(self.runs):
@@ -59,13 +72,27 @@ class Prefix:
             for number, _ in plan.written:
                 _write_again(tensors[number], computed_with[number])
             return outs
-        if not (plan.written or before.written):
-            return None  # values alone: computing them again changes nothing
-        raise InvalidState(
-            "a compiled call went another way than its replay a moment before, in the segment that "
-            f"begins at {plan.segment.line[0]}:{plan.segment.line[1]}: another thread changed what "
-            "the function reads while it ran."
-        )
+        self.given_up = True
+        self._next_run, self._next_value = len(self.runs), len(self.values)
+        for run, tensor, held in reversed(self._held):
+            if run >= at:
+                _restore(tensor, held)
+        return None
+
+
+def _copied(t: Any) -> Any:
+    a = t._a
+    return a.copy() if type(a) is np.ndarray else call_outside(False, t.clone, ())
+
+
+def _restore(t: Any, held: Any) -> None:
+    if type(held) is np.ndarray:
+        t._a[...] = held
+        return
+    s = storage_of(t)
+    version = s.version
+    call_outside(False, t.copy_, (held,))
+    s.version = version
 
 
 def _write_again(now: Any, then: Any) -> None:

@@ -218,10 +218,11 @@ def _laid_out(a: Any, cell: Any) -> Any:
 def _see(t: Any, o: Output, storage: Storage, leaves: Sequence[Any], histories: Histories) -> None:
     """Let a view look at its memory, and have the history that its base has."""
     h = o.handle
+    offset = h.start + o.moved(leaves)
     if storage.root.__class__ is _ndarray:
-        t._a = host_array(storage, h.dtype, h.shape, h.strides, h.offset)
+        t._a = host_array(storage, h.dtype, h.shape, h.strides, offset)
     else:
-        t._a = DeviceArray(storage.root, h.shape, h.dtype, h.device, h.strides, h.offset)
+        t._a = DeviceArray(storage.root, h.shape, h.dtype, h.device, h.strides, offset)
     tracked = t._k & K.AUTOGRAD
     t._k &= ~(K.RECORD | K.AUTOGRAD)
     t._g = None

@@ -239,6 +239,8 @@ class _Writer:
             ]
             if noted:
                 lines.append(f"prefix.versions.append((s{number}_{leaf}, w{number}_{leaf}))")
+                if self.stretch.read is not None:  # the call may not go on as it is replayed
+                    lines.append(f"prefix.saving(t{number}[{leaf}])")
         segment = self.name(run.plan.segment, "segment")
         direct = self.name(run.plan.segment.run, "run")
         if run.draws is not None:

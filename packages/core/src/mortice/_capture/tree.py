@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from mortice._base.errors import InvalidValue
 from mortice._tensor.array import DeviceArray, PendingArray
 
 
@@ -59,13 +60,14 @@ class Output:
         handle: its metadata, and its identity while it is pending.
         key, dtype, edge: what the tensor's slots are filled with.
         base: what it is a view of, a Leaf or an Output; None if it has memory of its own.
+        leaf: the Leaf that its views begin at, or None.
         part: its position among the views that the operator makes, where it makes several.
         number: position among the segment's outputs.
         steps: strides in bytes.
     """
 
     __slots__ = (
-        "base", "cell", "dtype", "edge", "handle", "key", "number", "part", "step", "steps",
+        "base", "cell", "dtype", "edge", "handle", "key", "leaf", "number", "part", "step", "steps",
     )  # fmt: skip
 
     def __init__(
@@ -88,7 +90,29 @@ class Output:
         self.base = base
         self.part = part
         self.cell: Leaf | Output = self if base is None else base.cell
+        self.leaf: Leaf | None = base.leaf if isinstance(base, Output) else base
         handle.output = self
+
+    def moved(self, leaves: Sequence[Any] = ()) -> int:
+        """Where the tensor that stands for the leaf begins in its memory, in elements of this one.
+
+        It differs from call to call: the rows of a matrix are the same recording. ``leaves``: the
+        tensors of a path's leaves, where they are not bound any more.
+        """
+        leaf = self.leaf
+        t = None if leaf is None else leaves[leaf.number] if leaves else leaf.tensor
+        return 0 if t is None else start_of(t, self.dtype)
+
+
+def start_of(t: Any, dtype: Any) -> int:
+    """Where a tensor begins in its memory, in elements of ``dtype``."""
+    offset, rest = divmod(t.storage_offset() * t._t.itemsize, dtype.itemsize)
+    if rest:
+        raise InvalidValue(
+            f"a tensor that begins at element {t.storage_offset()} of its memory cannot be seen as "
+            f"{dtype!r}: it begins within an element of it. Clone it first."
+        )
+    return offset
 
 
 #: Memory as an operand names it.

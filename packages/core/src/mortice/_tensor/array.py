@@ -70,12 +70,13 @@ class DeviceArray:
 class PendingArray:
     """The handle of a tensor that a compiled call has recorded and not computed yet.
 
-    Sizes, strides and offset are known (in elements, as for a DeviceArray); there is no memory.
-    ``home`` is the tree that the call is recorded in, which knows how to compute it.
+    Sizes and strides are known (in elements, as for a DeviceArray); there is no memory. ``home`` is
+    the tree that the call is recorded in, which knows how to compute it. ``start`` is where it begins
+    in what it is a view of, if that is a tensor in memory, and in its own memory otherwise.
     """
 
     __slots__ = (
-        "__weakref__", "device", "dtype", "home", "offset", "output", "shape", "strides",
+        "__weakref__", "device", "dtype", "home", "output", "shape", "start", "strides",
     )  # fmt: skip
 
     def __init__(
@@ -85,15 +86,20 @@ class PendingArray:
         dtype: DType,
         device: Device,
         strides: Shape | None = None,
-        offset: int = 0,
+        start: int = 0,
     ) -> None:
         self.home = home
         self.output: Any = None
         self.shape = shape
         self.strides = contiguous_strides(shape) if strides is None else strides
-        self.offset = offset
+        self.start = start
         self.dtype = dtype
         self.device = device
+
+    @property
+    def offset(self) -> int:
+        """Where it begins in its memory, in elements."""
+        return self.start if self.output is None else self.start + self.output.moved()
 
     @property
     def ndim(self) -> int:

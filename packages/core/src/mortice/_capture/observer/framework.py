@@ -40,7 +40,7 @@ _PURE = frozenset(
     (
         "size", "stride", "dim", "ndimension", "numel", "nelement", "element_size",
         "is_contiguous", "is_floating_point", "is_complex", "is_signed", "is_conj", "is_neg",
-        "get_device", "storage_offset", "is_same_size", "dim_order", "sum_to_size",
+        "get_device", "is_same_size", "dim_order", "sum_to_size",
         "bfloat16", "bool", "byte", "cast", "cpu", "to", "type_as", "cdouble", "cfloat", "char",
         "double", "float", "half", "int", "long", "short",
         "__getitem__", "__setitem__", "getitem", "setitem", "__len__", "__iter__", "__reversed__",

@@ -456,7 +456,6 @@ def tensor_like(t: Any) -> TensorLike:
         t._t,
         tuple(t._a.shape),
         tuple(t.stride()),
-        t.storage_offset(),
         requires_grad,
         t.device,
     )
