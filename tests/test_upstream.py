@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 HERE = Path(__file__).parent / "upstream"
 FILE = """
 import torch
@@ -60,11 +62,12 @@ instantiate_parametrized_tests(TestThings)
 def run(path: Path, words: bool) -> dict[str, tuple[str, str]]:
     out = path.with_suffix(".json")
     command = [sys.executable, str(HERE / "child.py"), str(path), str(out), "", str(int(words))]
-    subprocess.run(command, check=True, timeout=120)
+    subprocess.run(command, check=True, timeout=590)
     rows = [json.loads(line) for line in out.read_text().splitlines()]
     return {r["test"].rpartition(".")[2]: (r["state"], r["why"]) for r in rows}
 
 
+@pytest.mark.timeout(600)
 def test_states_and_reasons(tmp_path: Path) -> None:
     path = tmp_path / "test_things.py"
     path.write_text(FILE)

@@ -401,7 +401,8 @@ def dies(rank: int, size: int) -> str:
 
 
 def test_a_rank_that_dies_in_training() -> None:
-    with Gang(2, "gloo", timeout=5) as gang:
+    # Who waited for the time limit would not be back when the test gives up.
+    with Gang(2, "gloo", timeout=300) as gang:
         gang.begin(dies)
         (text,) = gang.end(ranks=[0])
         assert "rank 1 ended" in text

@@ -129,7 +129,7 @@ def test_the_master_waits_for_the_others() -> None:
 def test_a_stranger_is_sent_away() -> None:
     master = TCPStore("127.0.0.1", 0, is_master=True)
     with socket.create_connection(("127.0.0.1", master.port)) as stranger:
-        stranger.settimeout(5)
+        stranger.settimeout(PATIENCE)
         stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
         try:
             assert stranger.recv(10) == b""
