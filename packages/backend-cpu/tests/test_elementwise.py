@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 import mortice as m
+from mortice._dispatch.schema import parse
+from mortice._generated.registry import ROWS
 from mortice.testing import assert_close, gradcheck, gradgradcheck
 
 RANDOM = np.random.default_rng(0)
@@ -165,3 +167,46 @@ def test_scaled_sums_in_place(size: int) -> None:
     y = m.from_numpy(a.copy())
     y[1:].add_(y[:-1], alpha=2)
     np.testing.assert_allclose(y.numpy()[1:], a[1:] + 2 * a[:-1], rtol=1e-6, atol=1e-6)
+
+
+def _one_tensor_in() -> list[str]:
+    """Elementwise operators of one tensor, with defaults for all else, that make a new tensor."""
+    found: list[str] = []
+    for name, row in ROWS.items():
+        schema = parse(row["schema"])
+        makes_one = not schema.mutated and len(schema.returns) == 1
+        if "pointwise" not in row.get("tags", ()) or not makes_one:
+            continue
+        first, *rest = schema.arguments
+        if first.type.is_tensor and all(a.has_default and not a.type.is_tensor for a in rest):
+            found.append(name)
+    return found
+
+
+@pytest.mark.parametrize("name", _one_tensor_in())
+def test_results_lie_as_their_operand_does(name: str) -> None:
+    """Dense operands in another order than row-major give results in that order."""
+    packet, _, overload = name.partition(".")
+    call = getattr(getattr(m.ops.aten, packet), overload or "default")
+    values = m.from_numpy(RANDOM.uniform(0.25, 0.75, (3, 4, 5)))
+    needed = {"min": 0} if name in ("clamp", "clip") else {}
+    tried = 0
+    for dtype in (
+        m.float32,
+        m.float64,
+        m.float16,
+        m.bfloat16,
+        m.int64,
+        m.uint8,
+        m.bool,
+        m.complex64,
+    ):
+        for order in ((1, 0, 2), (2, 1, 0), (2, 0, 1)):
+            x = values.to(dtype).permute(*order)
+            try:
+                result = call(x, **needed)
+            except (RuntimeError, TypeError, NotImplementedError):
+                continue  # not of this dtype
+            assert result.stride() == x.stride(), (dtype, order)
+            tried += 1
+    assert tried

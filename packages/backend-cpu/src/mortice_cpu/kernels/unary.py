@@ -196,11 +196,10 @@ def nan_to_num(self: Any, nan: float | None, posinf: float | None, neginf: float
         return wrap(self._a.copy("K"), t)
     a = operand(self, compute_type(t))
     if a.dtype.kind == "c":
-        parts = np.ascontiguousarray(a).view(a.real.dtype)
-        info = _limits(t.to_real())
-        return finished(
-            _replaced(parts, info, nan, posinf, neginf).view(a.dtype).reshape(a.shape), t
-        )
+        r, info = a.copy("K"), _limits(t.to_real())
+        r.real = _replaced(a.real, info, nan, posinf, neginf)
+        r.imag = _replaced(a.imag, info, nan, posinf, neginf)
+        return finished(r, t)
     return finished(_replaced(a, _limits(t), nan, posinf, neginf), t)
 
 
@@ -261,7 +260,7 @@ def signbit(self: Any) -> Any:
 def isreal(self: Any) -> Any:
     if self._t.kind == COMPLEX:
         return wrap(self._a.imag == 0, dtypes.bool_)
-    return wrap(np.ones(self._a.shape, bool), dtypes.bool_)
+    return wrap(np.ones_like(self._a, bool), dtypes.bool_)
 
 
 def logical_not(self: Any) -> Any:

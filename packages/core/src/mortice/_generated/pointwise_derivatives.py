@@ -739,11 +739,11 @@ def nextafter_(next, op):
     return autograd
 
 def _backward_of_logaddexp(node, grads):
-    self, other, result, = unpack(node)
+    self, other, = unpack(node)
     edges = node.edges
     grad = grads[0]
-    return (grad * conj((self - result).exp()) if edges[0] is not None else None,
-            grad * conj((other - result).exp()) if edges[1] is not None else None,)
+    return (grad / conj((other - self).exp() + 1) if edges[0] is not None else None,
+            grad / conj((self - other).exp() + 1) if edges[1] is not None else None,)
 
 def logaddexp(next, op):
     info = Info("LogaddexpBackward0", _backward_of_logaddexp, op)
@@ -755,12 +755,11 @@ def logaddexp(next, op):
         node = _new(Node)
         node.info = info
         node.edges = edges
-        node.saved = (save(self) if edges[0] is not None else None, save(other) if edges[1] is not None else None,)
+        node.saved = (save(self), save(other),)
         node.meta = (result._a.shape, result._t)
         node.extra = None if not GLOBAL.recording else notes()
         result._g = node
         result._k |= AUTOGRAD
-        node.saved += (save_result(result),)
         return result
     return autograd
 

@@ -226,8 +226,9 @@ def index_fill_by_copy(self: Any, dim: int, index: Any, value: Any) -> Any:
 
 def filled_places(grad: Any, dim: int, index: Any) -> Any:
     """The sum over what was filled, places named twice counted once."""
-    once = call("_unique2", index, True, False, False)[0]
-    return call("index_select", grad, dim, once).sum()
+    kept = call("ones_like", grad, dtypes.bool_, None, None, None, None)
+    kept = call("index_fill.int_Scalar", kept, dim, index, False)
+    return grad.masked_fill(kept, 0).sum()
 
 
 REDUCTIONS = ("prod", "mean", "amax", "amin")

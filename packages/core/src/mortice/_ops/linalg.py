@@ -211,8 +211,19 @@ def addr(self: Any, vec1: Any, vec2: Any, beta: Any, alpha: Any) -> Any:
     return _add_scaled(self, outer(vec1, vec2), beta, alpha)
 
 
+#: Beyond as many products, the sum is taken at once, which is nearer to the exact one.
+_MOST_ROUNDED = 64
+
+
 def addbmm(self: Any, batch1: Any, batch2: Any, beta: Any, alpha: Any) -> Any:
+    """The sum of the products. In half precision it is rounded after each of them, as PyTorch's is."""
     product = batch1.bmm(batch2)
+    count = product._a.shape[0]
+    halves = product._t in (dtypes.float16, dtypes.bfloat16)
+    if halves and getattr(count, "hint", 0) is not None and 0 < count <= _MOST_ROUNDED:
+        for one, two in zip(batch1.unbind(0), batch2.unbind(0)):
+            self, beta = self.addmm(one, two, beta=beta, alpha=alpha), 1
+        return self
     return _add_scaled(self, product.sum(0, dtype=product._t), beta, alpha)
 
 

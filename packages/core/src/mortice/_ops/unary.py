@@ -115,9 +115,10 @@ def view_as_real(self: Any) -> Any:
 
 
 def view_as_complex(self: Any) -> Any:
-    if self._t not in (dtypes.float32, dtypes.float64):
+    if self._t not in (dtypes.float16, dtypes.float32, dtypes.float64):
         raise DTypeError(
-            f"view_as_complex is only supported for float32 and float64, but got {self._t!r}"
+            "view_as_complex is only supported for float16, float32 and float64, but got "
+            f"{self._t!r}"
         )
     shape, steps = tuple(self._a.shape), self.stride()
     if not shape or shape[-1] != 2:

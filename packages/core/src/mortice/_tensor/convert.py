@@ -75,6 +75,8 @@ def tolist(self: Tensor) -> Any:
     a = to_host(self)
     if a.dtype.kind in "biufc":
         return a.tolist()
+    if a.dtype.names:  # complex32
+        return (a["real"].astype(np.complex64) + a["imag"] * np.complex64(1j)).tolist()
     return a.astype(np.float64).tolist()  # ml_dtypes' own tolist gives its scalars
 
 

@@ -270,7 +270,7 @@ def zeros(size: Any, dtype: Any, layout_: Any, device: Any, pin: Any) -> Any:
 def ones(size: Any, dtype: Any, layout_: Any, device: Any, pin: Any) -> Any:
     dtype = dtype or dtypes.default.dtype
     _check_size(size)
-    return wrap(np.ones(size, dtype.numpy), dtype)
+    return wrap(_filled(np.empty(size, dtype.numpy), 1, dtype), dtype)
 
 
 def full(size: Any, value: Any, dtype: Any, layout_: Any, device: Any, pin: Any) -> Any:
@@ -289,6 +289,9 @@ def _filled(array: Any, value: Any, dtype: DType) -> Any:
         value = value.real
     if dtype.kind in (dtypes.UNSIGNED, dtypes.SIGNED):
         value = _integer(value, dtype)
+    if array.dtype.names:  # complex32
+        array["real"], array["imag"] = value.real, value.imag
+        return array
     array.fill(value) if dtype.kind != dtypes.BOOL else array.fill(bool(value))
     return array
 
@@ -420,6 +423,8 @@ def to_copy(
 
 def local_scalar_dense(self: Any) -> Any:
     value = self._a.item()
+    if type(value) is tuple:  # complex32
+        return complex(*value)
     return value if type(value) in (int, float, bool, complex) else float(value)
 
 

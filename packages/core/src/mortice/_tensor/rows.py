@@ -236,6 +236,13 @@ def copy_into(target: Any, source: Any) -> None:
 
 def host_copy(target: np.ndarray[Any, Any], source: np.ndarray[Any, Any]) -> None:
     """Elementwise copy with C conversion rules: the imaginary part is dropped, NaN to int is any."""
+    if source.dtype.names != target.dtype.names:
+        if source.dtype.names:  # complex32
+            source = source["real"].astype(np.complex64) + source["imag"] * np.complex64(1j)
+        else:
+            with np.errstate(over="ignore"):
+                target["real"], target["imag"] = source.real, source.imag
+            return
     if source.dtype.kind == "c" and target.dtype.kind != "c":
         source = source.real
     with np.errstate(all="ignore"):

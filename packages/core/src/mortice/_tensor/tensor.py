@@ -416,7 +416,8 @@ class Tensor(Methods):
             and not self._k & ~(K.CPU | K.VIEW | K.AUTOGRAD)
             and not GLOBAL.special  # modes and compiled calls see the reading
         ):
-            return a.item()
+            found = a.item()
+            return found if type(found) is not tuple else complex(*found)  # complex32
         if self.numel() != 1:
             raise ShapeError(
                 f"a Tensor with {self.numel()} elements cannot be converted to Scalar. Use "

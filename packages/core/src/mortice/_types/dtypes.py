@@ -153,8 +153,8 @@ _COMPLEX_OF = {
     "float64": ALL["complex128"],
 }
 # Storage-only dtypes have no arithmetic, so their bytes are held in a plain type of that size.
-_HELD_AS = {
-    "complex32": "uint32",
+_HELD_AS: dict[str, Any] = {
+    "complex32": [("real", "<f2"), ("imag", "<f2")],  # with which numpy refuses to compute, too
     "qint8": "int8",
     "qint32": "int32",
     "bits16": "uint16",

@@ -126,7 +126,7 @@ def _equals(self: Any, value: float) -> Any:
 def isreal(self: Any) -> Any:
     if self._t.is_complex:
         return self.imag == 0
-    return full(self, True, shape_of(self), dtypes.bool_)
+    return call("full_like", self, True, dtypes.bool_, None, None, None, None)
 
 
 def zero(self: Any) -> Any:

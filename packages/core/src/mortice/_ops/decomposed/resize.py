@@ -24,7 +24,7 @@ def _taps(like: Any, n: Any, m: Any, mode: str, align: bool, scale: Any) -> list
         places = (arange(like, m, dtypes.float32) + shift) * _ratio(n, m, False, scale)
         return [(places.floor().to(dtypes.int64).clamp(None, n - 1), None)]
     ratio = _ratio(n, m, align, scale)
-    dtype = like._t if like._t.differentiable else dtypes.float32
+    dtype = like._t if like._t.differentiable else dtypes.float64
     places = arange(like, m, dtype)
     places = places * ratio if align else (places + 0.5) * ratio - 0.5
     if mode == "linear":
@@ -62,12 +62,39 @@ def _resample(x: Any, size: Sequence[Any], mode: str, align: bool, scales: Seque
     passes = list(enumerate(size))
     for i, m in reversed(passes) if whole else passes:  # bytes: columns first, rounded each time
         dim = i + 2
+        taps = _taps(x, shape_of(x)[dim], m, mode, align, scales[i])
+        taps, unit = _fixed_point(taps) if whole else (taps, None)
         result: Any = None
-        for index, weight in _taps(x, shape_of(x)[dim], m, mode, align, scales[i]):
+        for index, weight in taps:
             part = _weighted(call("index_select", x, dim, index), weight, dim, ndim)
             result = part if result is None else result + part
-        x = (result + 0.5).floor().clamp(0, 255).to(dtype) if whole else result
+        if unit is not None:
+            half = (unit * 0.5).floor()
+            result = ((result + half) / unit).floor().clamp(0, 255).to(dtype)
+        x = result
     return x
+
+
+def _fixed_point(taps: list[tuple[Any, Any]]) -> tuple[list[tuple[Any, Any]], Any]:
+    """Weights as whole numbers (in float64), and what stands for 1: PyTorch's arithmetic for bytes.
+
+    The unit is the largest power of 2, up to 2^22, for which every weight stays below 2^15. Taps that
+    the border has moved onto one input have their weights added up first.
+    """
+    weights: list[Any] = []
+    for k, (index, weight) in enumerate(taps):
+        if k:
+            same = index == taps[k - 1][0]
+            weight = weight + weights[-1] * same
+            weights[-1] = weights[-1] * same.logical_not()
+        weights.append(weight)
+    top = weights[0].amax()
+    for weight in weights[1:]:
+        top = call("maximum", top, weight.amax())
+    powers = call("pow.Scalar", 2.0, arange(top, 23, dtypes.float64)).round()
+    grown = (top * powers * 2 + 0.5).floor() >= 2**15
+    unit = call("where.ScalarOther", grown, powers, 2.0**22).amin()
+    return [(i, (w * unit + w.sign() * 0.5).trunc()) for (i, _), w in zip(taps, weights)], unit
 
 
 @in_float32
