@@ -10,6 +10,7 @@ costs nothing for operators that a program never calls, and a missing one fails 
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import mortice
@@ -18,9 +19,10 @@ from mortice.errors import UnknownName
 
 def bind(name: str) -> Any:
     """The callable for ATen operator ``name``; raises UnknownName where core has none."""
-    function = getattr(mortice, name, None)
-    if callable(function):
-        return function
+    if name in _functions():
+        function = getattr(mortice, name)
+        if callable(function):
+            return function
     try:
         return getattr(mortice.ops.aten, name)
     except AttributeError:
@@ -29,6 +31,14 @@ def bind(name: str) -> Any:
             f"{getattr(mortice, '__version__', '')} does not declare; install matching versions "
             "of mortice and mortice-nn"
         ) from None
+
+
+@cache
+def _functions() -> frozenset[str]:
+    """What core itself names: for any other name ``mortice`` would ask the installed plug-ins, and
+    read all their metadata again (20 ms).
+    """
+    return frozenset(dir(mortice))
 
 
 def __getattr__(name: str) -> Any:

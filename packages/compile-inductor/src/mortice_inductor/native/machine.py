@@ -8,7 +8,6 @@ look-up in a dict about 10.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
 
 from mortice.native import layout as core_layout
@@ -197,26 +196,8 @@ class _Machine:
         self.need("icmp ne ptr %kwnames, null")
         wanted = code.field("%p2", _SIZE, "i64")
         self.need(f"icmp eq i64 {code.field('%kwnames', _SIZE, 'i64')}, {wanted}")
-        self._each("form", wanted, lambda i: self._same_item("%kwnames", "%p2", i))
+        self.code.each("form", wanted, lambda i: self._same_item("%kwnames", "%p2", i))
         self.go()
-
-    def _each(self, tag: str, count: str, body: Callable[[str], None]) -> None:
-        """A loop over 0 .. count - 1."""
-        code = self.code
-        before, turn, done = f"{tag}_before", f"{tag}_turn", f"{tag}_done"
-        code.do(f"br label %{before}")
-        code.label(before)
-        code.do(f"%{tag}_some = icmp sgt i64 {count}, 0")
-        code.do(f"br i1 %{tag}_some, label %{turn}, label %{done}")
-        code.label(turn)
-        code.do(f"%{tag}_i = phi i64 [0, %{before}], [%{tag}_j, %{tag}_last]")
-        body(f"%{tag}_i")
-        code.do(f"br label %{tag}_last")
-        code.label(f"{tag}_last")
-        code.do(f"%{tag}_j = add i64 %{tag}_i, 1")
-        code.do(f"%{tag}_more = icmp slt i64 %{tag}_j, {count}")
-        code.do(f"br i1 %{tag}_more, label %{turn}, label %{done}")
-        code.label(done)
 
     def _item(self, items: str, index: str, base: int = 0) -> str:
         at = self.code.value(f"getelementptr i8, ptr {items}, i64 {base}") if base else items
@@ -351,7 +332,7 @@ class _Machine:
             found = code.value(f"load ptr, ptr {key}")
             self.need(f"icmp eq ptr {found}, {self._item('%p2', i, c.TUPLE_ITEMS)}")
 
-        self._each("keys", wanted, compare)
+        self.code.each("keys", wanted, compare)
         self.go()
 
     def on_holds(self) -> None:
@@ -392,7 +373,7 @@ class _Machine:
                 a, b = (code.value(f"load i64, ptr {x}, align 8") for x in pair)
                 self.need(f"icmp eq i64 {a}, {b}")
 
-        self._each("dims", count, compare)
+        self.code.each("dims", count, compare)
         self.go()
 
     def _ndarray(self) -> int:
@@ -436,7 +417,7 @@ class _Machine:
             target = code.value(f"getelementptr ptr, ptr {at}, i64 {i}")
             code.do(f"store ptr {value}, ptr {target}, align 8")
 
-        self._each(tag, count, copy)
+        self.code.each(tag, count, copy)
 
     def _found(self, tag: str) -> str:
         """A new tuple of the registers in the block ``%p2``, ``%n3`` of them."""
@@ -461,7 +442,7 @@ class _Machine:
         def release(i: str) -> None:
             code.call("Py_DecRef", self._item(given, i))
 
-        self._each("release", "%n3", release)
+        self.code.each("release", "%n3", release)
         code.unless(code.value(f"icmp ne ptr {outs}, null"), "fail")
         code.do(f"store ptr {outs}, ptr %outs_slot")
         self.go()
@@ -538,7 +519,7 @@ class _Machine:
             target = code.value(f"getelementptr ptr, ptr {items}, i64 {i}")
             code.do(f"store ptr {found}, ptr {target}, align 8")
 
-        self._each(tag, "%n2", copy)
+        self.code.each(tag, "%n2", copy)
         code.call("Py_DecRef", outs)
         code.do(f"ret ptr {made}")
 

@@ -4,19 +4,23 @@ It does what ``Program.__call__`` does, for programs without foreign steps: read
 addresses, allocates the outputs, fills the table, calls the driver, wraps. Whatever is unusual (a
 subclass of ndarray behind an input, a number of another type, a call while another one runs) goes
 to the program itself. 0.3 us for two inputs and one output; the program takes 5.
+
+The machine code is one for all graphs, so that a graph costs no compilation here: it follows rows
+of words that say what the graph has (``Rows``).
 """
 
 from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import cache
 from types import BuiltinFunctionType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mortice.native import Layout, layout
+from mortice.native import layout
 from mortice_llvm.cpython import Code, make, unsupported
 from mortice_llvm.cpython import layout as c
 
@@ -31,31 +35,77 @@ NAME = "compiled graph"
 #: giving up the GIL and taking it again costs more than the kernels do.
 RELEASE = 16384
 
+#: Kinds of arguments, and of outputs.
+TENSOR, FLOAT, INTEGER = range(3)
+MADE, ARGUMENT, OBJECT = range(3)
 
-class Table:
-    """The program's table of words for native calls, behind a word that says it is in use.
+#: Rows by name, with the number of words in each; the head has the count of rows and where they lie.
+ROWS: dict[str, int] = {
+    "arguments": 2,  # kind, byte of the table that takes a number
+    "inputs": 2,  # argument, byte of the table that takes the address of its memory
+    "made": 5,  # dtype, dimensions, sizes, strides in bytes or 0 for row-major, byte of the table
+    "functions": 1,  # address
+    "checks": 1,  # number among those made, whose first byte must be 0
+    "outputs": 3,  # kind, what (number among those made, argument, object), dtype
+}
+#: Single words of the head, before the two of each kind of rows.
+HEAD = ("busy", "table", "program", "release")
+_PLACE = {name: 8 * k for k, name in enumerate(HEAD)} | {
+    name: 8 * (len(HEAD) + 2 * k) for k, name in enumerate(ROWS)
+}
 
-    ``address`` is the busy word's; the words begin at ``address + 8``; ``place`` adds numbers that
-    the native code points to.
-    """
 
-    def __init__(self, program: Program) -> None:
-        self.state = program.new_state()
-        self.busy = ctypes.c_int64(0)
-        self._kept: list[Any] = []
+class Rows:
+    """What the machine code follows, in memory; keeps alive whatever the words point to."""
 
-    def place(self, numbers: tuple[int, ...]) -> int:
+    def __init__(self, program: Program, functions: Sequence[int]) -> None:
+        self.program = program
+        self.kept: list[Any] = [program]
+        plan = program.plan
+        state = program.new_state()
+        self.kept.append(state)
+        number = {row[0]: k for k, row in enumerate(program.made)}
+        rows: dict[str, list[int]] = {
+            "arguments": [word for s in plan.specs for word in _argument(s)],
+            "inputs": [w for _, slot, kind, *_, source in plan.slots if kind == "input"
+                       for w in (source, 8 * slot)],
+            "made": [w for row in program.made for w in self._made(*row[1:])],
+            "functions": list(functions),
+            "checks": [number[n] for n, _ in plan.checks],
+            "outputs": [w for kind, x in plan.outputs for w in self._output(kind, x, number)],
+        }  # fmt: skip
+        elements = sum(math.prod(row[3]) for row in plan.slots)
+        words = [0, state.address, id(program), int(elements > RELEASE)]
+        for name, width in ROWS.items():
+            words += [len(rows[name]) // width, self._block(rows[name])]
+        self.address = self._block(words)
+
+    def _block(self, numbers: Sequence[int]) -> int:
         """Where these numbers lie in memory."""
         block = (ctypes.c_int64 * max(len(numbers), 1))(*numbers)
-        self._kept.append(block)
+        self.kept.append(block)
         return ctypes.addressof(block)
 
+    def _object(self, thing: Any) -> int:
+        self.kept.append(thing)
+        return id(thing)
 
-class Made(NamedTuple):
-    """An array that the call allocates: its number, its object, its word."""
+    def _made(
+        self, slot: int, shape: tuple[int, ...], strides: tuple[int, ...] | None, dtype: Any
+    ) -> list[int]:
+        steps = 0 if strides is None else self._block(strides)
+        return [self._object(dtype), len(shape), self._block(shape), steps, 8 * slot]
 
-    number: int
-    array: str
+    def _output(self, kind: str, x: Any, number: dict[int, int]) -> list[int]:
+        if kind == "buffer":
+            return [MADE, number[x], self._object(self.program.dtypes[x])]
+        return [ARGUMENT, x, 0] if kind == "input" else [OBJECT, self._object(x), 0]
+
+
+def _argument(spec: Any) -> tuple[int, int]:
+    if isinstance(spec, TensorSpec):
+        return TENSOR, 0
+    return FLOAT if spec.dtype == "f64" else INTEGER, 8 * spec.slot
 
 
 def runner(program: Program, functions: dict[str, int]) -> Callable[..., tuple[Any, ...]] | None:
@@ -65,21 +115,10 @@ def runner(program: Program, functions: dict[str, int]) -> Callable[..., tuple[A
         program: What to run, and where to go when anything is unusual.
         functions: Addresses of the driver's functions by name.
     """
-    plan = program.plan
     if unsupported() is not None or not _native(program):
         return None
-    table = Table(program)
-    code = Code("run")
-    code.kept += [table, program]
-    writer = _Writer(code, program, table, layout())
-    writer.check(len(plan.specs))
-    words = code.constant(table.state.address)
-    writer.inputs(words)
-    writer.numbers(words)
-    made = writer.allocate(words)
-    writer.launch([functions[step[1]] for step in plan.steps], words, _elements(program))
-    writer.finish(made)
-    return make(code, NAME)
+    rows = Rows(program, [functions[step[1]] for step in program.plan.steps])
+    return make(_machine(), NAME, first=(rows.address,), kept=(rows, *rows.kept))
 
 
 def is_runner(function: Any) -> bool:
@@ -88,7 +127,7 @@ def is_runner(function: Any) -> bool:
 
 
 def _native(program: Program) -> bool:
-    """Whether everything in the program is of the kinds that the text is written for."""
+    """Whether everything in the program is of the kinds that the machine code knows."""
     plan = program.plan
     buffers = [x for kind, x in plan.outputs if kind == "buffer"]
     shapes = [row[3] for row in plan.slots]
@@ -103,176 +142,230 @@ def _native(program: Program) -> bool:
     )
 
 
-def _elements(program: Program) -> int:
-    return sum(math.prod(row[3]) for row in program.plan.slots)
+# -- the machine code ------------------------------------------------------------------------------
+
+
+@cache
+def _machine() -> Code:
+    """The text; the same for all graphs, and so compiled once for all time."""
+    return _Writer().code
 
 
 class _Writer:
     """Writes the text in the order in which it runs."""
 
-    def __init__(self, code: Code, program: Program, table: Table, core: Layout) -> None:
-        self.code = code
-        self.program = program
-        self.table = table
-        self.core = core
-
-    def check(self, count: int) -> None:
-        """Nothing but the expected number of positional arguments, and nobody else inside."""
-        code = self.code
-        code.same("%nargs", str(count), "miss", "i64")
+    def __init__(self) -> None:
+        self.code = code = Code("run", reserved=1)
+        self.core = layout()
+        self.tensor = code.object(self.core.tensor)
+        self.ndarray = code.object(np.ndarray)
+        self.head = code.reserved(0)
+        self.table = self.word("table")
+        self.overflow = code.value("alloca i64, align 8")
+        self.thread = code.value("alloca ptr, align 8")
+        self.count = self.word("made", "i64")
+        self.arrays = code.value(f"alloca ptr, i64 {self.count}, align 8")
+        code.same("%nargs", self.word("arguments", "i64"), "miss", "i64")
         code.same("%kwnames", "null", "miss")
-        busy = code.constant(ctypes.addressof(self.table.busy))
-        code.same(code.field(busy, 0, "i64"), "0", "miss", "i64")
-        for k, spec in enumerate(self.program.plan.specs):
-            kind = self.core.tensor if isinstance(spec, TensorSpec) else _python_type(spec)
-            argument = self.argument(k)
-            if isinstance(spec, TensorSpec):
-                self._is_tensor(argument)
-            else:
-                code.same(code.field(argument, c.OB_TYPE), code.object(kind), "miss")
+        code.same(self.word("busy", "i64"), "0", "miss", "i64")
+        self.rows("arguments", self.argument)
+        self.rows("inputs", self.input)
+        code.each("clear", self.count, lambda i: self.keep(i, "null"))
+        self.rows("made", self.allocate)
+        self.launch()
+        self.rows("checks", self.check)
+        self.outputs = self.word("outputs", "i64")
+        self.result = code.call("PyTuple_New", self.outputs)
+        code.unless(code.value(f"icmp ne ptr {self.result}, null"), "failed")
+        self.rows("outputs", self.output)
+        self.free("rest")
+        code.do(f"ret ptr {self.result}")
+        self.ends()
 
-    def argument(self, k: int) -> str:
-        return self.code.field("%args", 8 * k)
+    # -- pieces --------------------------------------------------------------------------------
 
-    def _is_tensor(self, argument: str) -> None:
+    def word(self, name: str, type_: str = "ptr", more: int = 0) -> str:
+        """A word of the head."""
+        return self.code.field(self.head, _PLACE[name] + more, type_)
+
+    def rows(self, name: str, body: Callable[[str, str], None]) -> None:
+        """``body(i, where row i lies)`` for each row."""
+        code = self.code
+        first = self.word(name, "ptr", 8)
+
+        def turn(i: str) -> None:
+            far = code.value(f"mul i64 {i}, {8 * ROWS[name]}")
+            body(i, code.value(f"getelementptr i8, ptr {first}, i64 {far}"))
+
+        code.each(name, self.word(name, "i64"), turn)
+
+    def at(self, base: str, index: str, unit: str = "ptr") -> str:
+        return self.code.value(f"getelementptr {unit}, ptr {base}, i64 {index}")
+
+    def load(self, base: str, index: str) -> str:
+        return self.code.value(f"load ptr, ptr {self.at(base, index)}, align 8")
+
+    def put(self, row: str, word: int, value: str, type_: str = "ptr") -> None:
+        """Into the table, at the byte that a row's word names."""
+        place = self.at(self.table, self.code.field(row, 8 * word, "i64"), "i8")
+        self.code.do(f"store {type_} {value}, ptr {place}, align 8")
+
+    def keep(self, index: str, array: str) -> None:
+        self.code.do(f"store ptr {array}, ptr {self.at(self.arrays, index)}, align 8")
+
+    def free(self, tag: str) -> None:
+        """Gives up the arrays that nobody has taken over."""
+        self.code.each(
+            tag, self.count, lambda i: void(self.code.call("Py_DecRef", self.load(self.arrays, i)))
+        )
+
+    def choose(
+        self, tag: str, number: str, cases: Sequence[tuple[int, Callable[[], None]]]
+    ) -> None:
+        """Runs the case of a number, and goes on behind all of them."""
+        code = self.code
+        labels = " ".join(f"i64 {n}, label %{tag}_{n}" for n, _ in cases)
+        code.do(f"switch i64 {number}, label %miss [{labels}]")
+        for n, write in cases:
+            code.label(f"{tag}_{n}")
+            write()
+            code.do(f"br label %{tag}_end")
+        code.label(f"{tag}_end")
+
+    # -- the call ------------------------------------------------------------------------------
+
+    def argument(self, i: str, row: str) -> None:
+        """Is what the graph was compiled for; numbers go to the table."""
+        code = self.code
+        given = self.load("%args", i)
+        kind = code.field(given, c.OB_TYPE)
+
+        def is_float() -> None:
+            code.same(kind, code.object(float), "miss")
+            self.put(row, 1, code.field(given, c.FLOAT_VALUE, "double"), "double")
+
+        def is_integer() -> None:
+            """One of more than 64 bits goes to the program, which refuses it."""
+            code.same(kind, code.object(int), "miss")
+            read = c.python_function("PyLong_AsLongLongAndOverflow")
+            value = code.call_address(read, "i64", "ptr, ptr", [given, self.overflow])
+            code.same(code.field(self.overflow, 0, "i32"), "0", "miss", "i32")
+            self.put(row, 1, value, "i64")
+
+        cases = [(TENSOR, lambda: self.is_tensor(given, kind)), (FLOAT, is_float),
+                 (INTEGER, is_integer)]  # fmt: skip
+        self.choose("argument", code.field(row, 0, "i64"), cases)
+
+    def is_tensor(self, given: str, kind: str) -> None:
         """A Tensor or an instance of a subclass, over a numpy array."""
         code = self.code
-        kind = code.field(argument, c.OB_TYPE)
-        plain, sub = code.fresh("plain"), code.fresh("sub")
-        wanted = code.object(self.core.tensor)
-        same = code.value(f"icmp eq ptr {kind}, {wanted}")
-        code.do(f"br i1 {same}, label %{plain}, label %{sub}")
-        code.label(sub)
-        address = c.python_function("PyType_IsSubtype")
-        found = code.call_address(address, "i32", "ptr, ptr", [kind, wanted])
+        same = code.value(f"icmp eq ptr {kind}, {self.tensor}")
+        code.do(f"br i1 {same}, label %plain, label %sub")
+        code.label("sub")
+        subtype = c.python_function("PyType_IsSubtype")
+        found = code.call_address(subtype, "i32", "ptr, ptr", [kind, self.tensor])
         derived = code.value(f"icmp ne i32 {found}, 0")
-        code.do(f"br i1 {derived}, label %{plain}, label %miss")
-        code.label(plain)
-        handle = code.field(argument, self.core.slots["_a"])
-        there = code.value(f"icmp ne ptr {handle}, null")
-        code.unless(there, "miss")
-        code.same(code.field(handle, c.OB_TYPE), code.object(np.ndarray), "miss")
+        code.do(f"br i1 {derived}, label %plain, label %miss")
+        code.label("plain")
+        handle = code.field(given, self.core.slots["_a"])
+        code.unless(code.value(f"icmp ne ptr {handle}, null"), "miss")
+        code.same(code.field(handle, c.OB_TYPE), self.ndarray, "miss")
 
-    def inputs(self, words: str) -> None:
-        """The addresses of the inputs' memory."""
-        for _, slot, kind, _, _, _, source in self.program.plan.slots:
-            if kind == "input":
-                handle = self.code.field(self.argument(source), self.core.slots["_a"])
-                self.code.put(words, 8 * slot, self.code.field(handle, c.ARRAY_DATA))
-
-    def numbers(self, words: str) -> None:
-        """Floats and ints; an int of more than 64 bits goes to the program, which refuses it."""
+    def input(self, i: str, row: str) -> None:
         code = self.code
-        for k, spec in enumerate(self.program.plan.specs):
-            if not isinstance(spec, NumberSpec):
-                continue
-            if spec.dtype == "f64":
-                value = code.field(self.argument(k), c.FLOAT_VALUE, "double")
-                code.put(words, 8 * spec.slot, value, "double")
-                continue
-            overflow = code.constant(self.table.place((0,)))
-            address = c.python_function("PyLong_AsLongLongAndOverflow")
-            value = code.call_address(address, "i64", "ptr, ptr", [self.argument(k), overflow])
-            code.same(code.field(overflow, 0, "i32"), "0", "miss", "i32")
-            code.put(words, 8 * spec.slot, value, "i64")
+        handle = code.field(
+            self.load("%args", code.field(row, 0, "i64")), self.core.slots["_a"]
+        )  # fmt: skip
+        self.put(row, 1, code.field(handle, c.ARRAY_DATA))
 
-    def allocate(self, words: str) -> list[Made]:
-        """New arrays for the outputs; without memory for one, those before it are freed."""
-        code, made = self.code, []
-        fresh = c.numpy_function(c.NEW_FROM_DESCR)
-        kind = c.numpy_function(c.ARRAY_TYPE)
-        for number, slot, shape, strides, dtype in self.program.made:
-            descr = code.object(dtype)
-            code.call("Py_IncRef", descr)  # NewFromDescr keeps it
-            steps = code.constant(self.table.place(strides)) if strides is not None else "null"
-            array = code.call_address(
-                fresh, "ptr", "ptr, ptr, i32, ptr, ptr, ptr, i32, ptr",
-                [code.constant(kind), descr, str(len(shape)),
-                 code.constant(self.table.place(shape)), steps, "null", "0", "null"],
-            )  # fmt: skip
-            self._unless_null(array, [m.array for m in made])
-            code.put(words, 8 * slot, code.field(array, c.ARRAY_DATA))
-            made.append(Made(number, array))
-        return made
-
-    def _unless_null(self, made: str, owned: list[str]) -> None:
-        """Returns NULL, with what was made so far freed, if an allocation failed."""
+    def allocate(self, i: str, row: str) -> None:
+        """A new array; without memory for one, those before it are freed."""
         code = self.code
-        failed, on = code.fresh("failed"), code.fresh("on")
-        code.do(f"br i1 {code.value(f'icmp ne ptr {made}, null')}, label %{on}, label %{failed}")
-        code.label(failed)
-        for x in owned:
-            code.call("Py_DecRef", x)
-        code.do("ret ptr null")
-        code.label(on)
+        descr = code.field(row, 0)
+        code.call("Py_IncRef", descr)  # NewFromDescr keeps it
+        dimensions = code.value(f"trunc i64 {code.field(row, 8, 'i64')} to i32")
+        array = code.call_address(
+            c.numpy_function(c.NEW_FROM_DESCR), "ptr", "ptr, ptr, i32, ptr, ptr, ptr, i32, ptr",
+            [code.constant(c.numpy_function(c.ARRAY_TYPE)), descr, dimensions,
+             code.field(row, 16), code.field(row, 24), "null", "0", "null"],
+        )  # fmt: skip
+        code.unless(code.value(f"icmp ne ptr {array}, null"), "failed")
+        self.keep(i, array)
+        self.put(row, 4, code.field(array, c.ARRAY_DATA))
 
-    def launch(self, addresses: list[int], words: str, elements: int) -> None:
+    def launch(self) -> None:
         """Runs the driver's functions, without the GIL if that takes a while."""
         code = self.code
-        if not addresses:
-            return
-        if elements <= RELEASE:
-            for address in addresses:
-                code.call_address(address, "void", "ptr", [words])
-            return
-        busy = code.constant(ctypes.addressof(self.table.busy))
-        code.put(busy, 0, "1", "i64")
-        thread = code.call("PyEval_SaveThread")
-        for address in addresses:
-            code.call_address(address, "void", "ptr", [words])
-        code.call("PyEval_RestoreThread", thread)
-        code.put(busy, 0, "0", "i64")
+        free = code.value(f"icmp ne i64 {self.word('release', 'i64')}, 0")
+        code.do(f"br i1 {free}, label %give, label %given")
+        code.label("give")
+        code.put(self.head, _PLACE["busy"], "1", "i64")
+        code.do(f"store ptr {code.call('PyEval_SaveThread')}, ptr {self.thread}, align 8")
+        code.do("br label %given")
+        code.label("given")
 
-    def finish(self, made: list[Made]) -> None:
-        """The outputs as tensors in a tuple; and where unusual calls go."""
+        def start(i: str, row: str) -> None:
+            code.do(f"call void {code.field(row, 0)}(ptr {self.table})")
+
+        self.rows("functions", start)
+        code.do(f"br i1 {free}, label %take, label %taken")
+        code.label("take")
+        code.call("PyEval_RestoreThread", code.value(f"load ptr, ptr {self.thread}, align 8"))
+        code.put(self.head, _PLACE["busy"], "0", "i64")
+        code.do("br label %taken")
+        code.label("taken")
+
+    def check(self, i: str, row: str) -> None:
+        """Where a check of values failed the program runs again, and raises."""
+        array = self.load(self.arrays, self.code.field(row, 0, "i64"))
+        data = self.code.field(array, c.ARRAY_DATA)
+        self.code.same(self.code.field(data, 0, "i8"), "0", "wrong", "i8")
+
+    # -- the result ----------------------------------------------------------------------------
+
+    def output(self, i: str, row: str) -> None:
         code = self.code
-        outputs = self.program.plan.outputs
-        arrays = [m.array for m in made]
-        self._unless_wrong({m.number: m.array for m in made}, arrays)
-        result = code.call("PyTuple_New", str(len(outputs)))
-        self._unless_null(result, arrays)
-        owned = {m.number: m.array for m in made}
-        for k, (kind, x) in enumerate(outputs):
-            if kind == "buffer":
-                item = self._tensor(x, owned.pop(x), [result, *owned.values()])
-            else:
-                item = self.argument(x) if kind == "input" else code.object(x)
-                code.call("Py_IncRef", item)
-            code.put(result, c.TUPLE_ITEMS + 8 * k, item)
-        for array in owned.values():
-            code.call("Py_DecRef", array)
-        code.do(f"ret ptr {result}")
+        place = self.at(self.at(self.result, str(c.TUPLE_ITEMS), "i8"), i)
+        what = code.field(row, 8, "i64")
+
+        def give(item: str) -> None:
+            code.call("Py_IncRef", item)
+            code.do(f"store ptr {item}, ptr {place}, align 8")
+
+        def take() -> None:
+            """A Tensor over a new array, as ``mortice.backend.wrap`` makes it."""
+            slots = self.core.slots
+            made = code.call("PyType_GenericAlloc", self.tensor, "0")
+            code.unless(code.value(f"icmp ne ptr {made}, null"), "halfway")
+            code.put(made, slots["_a"], self.load(self.arrays, what))
+            self.keep(what, "null")
+            for slot in ("_k", "_t", "_g", "_s", "_b"):
+                value = code.object(self.core.host_keys if slot == "_k" else None)
+                value = code.field(row, 16) if slot == "_t" else value
+                code.call("Py_IncRef", value)
+                code.put(made, slots[slot], value)
+            code.do(f"store ptr {made}, ptr {place}, align 8")
+
+        cases = [(MADE, take), (ARGUMENT, lambda: give(self.load("%args", what))),
+                 (OBJECT, lambda: give(code.field(row, 8)))]  # fmt: skip
+        self.choose("output", code.field(row, 0, "i64"), cases)
+
+    def ends(self) -> None:
+        """Where what fails and what is unusual goes."""
+        code = self.code
+        code.label("halfway")
+        code.call("Py_DecRef", self.result)
+        code.do("br label %failed")
+        code.label("failed")
+        self.free("lost")
+        code.do("ret ptr null")
+        code.label("wrong")
+        self.free("refused")
+        code.do("br label %miss")
         code.label("miss")
-        given = [code.object(self.program), "%args", "%nargs", "%kwnames"]
+        given = [self.word("program"), "%args", "%nargs", "%kwnames"]
         code.do(f"ret ptr {code.call('PyObject_Vectorcall', *given)}")
 
-    def _unless_wrong(self, made: dict[int, str], arrays: list[str]) -> None:
-        """Where a check of values failed the program runs again, and raises."""
-        code = self.code
-        for number, _ in self.program.plan.checks:
-            data = code.field(made[number], c.ARRAY_DATA)
-            wrong, on = code.fresh("wrong"), code.fresh("on")
-            fine = code.value(f"icmp eq i8 {code.field(data, 0, 'i8')}, 0")
-            code.do(f"br i1 {fine}, label %{on}, label %{wrong}")
-            code.label(wrong)
-            for x in arrays:
-                code.call("Py_DecRef", x)
-            code.do("br label %miss")
-            code.label(on)
 
-    def _tensor(self, number: int, array: str, owned: list[str]) -> str:
-        """A Tensor over a new array, as ``mortice.backend.wrap`` makes it."""
-        code, slots = self.code, self.core.slots
-        made = code.call("PyType_GenericAlloc", code.object(self.core.tensor), "0")
-        self._unless_null(made, [array, *owned])
-        code.put(made, slots["_a"], array)
-        fill = {"_k": self.core.host_keys, "_t": self.program.dtypes[number]}
-        for slot in ("_k", "_t", "_g", "_s", "_b"):
-            value = code.object(fill.get(slot))
-            code.call("Py_IncRef", value)
-            code.put(made, slots[slot], value)
-        return made
-
-
-def _python_type(spec: Any) -> type:
-    return float if spec.dtype == "f64" else int
+def void(_: object) -> None:
+    """A statement's value is of no use."""

@@ -7,9 +7,13 @@ changed through the C API, whose functions know about immortal objects.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from . import layout
+
+if TYPE_CHECKING:
+    from ..runtime.library import Library
 
 #: (result type, parameter types) of the C API functions that the text calls.
 API: dict[str, tuple[str, str]] = {
@@ -44,6 +48,8 @@ class Code:
         self.lines: list[str] = []
         self.table: list[int] = [0] * reserved
         self.kept: list[object] = []
+        #: The machine code, once it is loaded; nothing is added to the text from then on.
+        self.library: Library | None = None
         self._numbers: dict[int, int] = {}
         self._next = 0
 
@@ -130,6 +136,23 @@ class Code:
     def same(self, a: str, b: str, target: str, type_: str = "ptr") -> None:
         """Goes to a block unless two values are equal."""
         self.unless(self.value(f"icmp eq {type_} {a}, {b}"), target)
+
+    def each(self, tag: str, count: str, body: Callable[[str], None]) -> None:
+        """A loop over 0 .. count - 1; ``tag`` names its blocks, once in a text."""
+        before, turn, done = f"{tag}_before", f"{tag}_turn", f"{tag}_done"
+        self.do(f"br label %{before}")
+        self.label(before)
+        self.do(f"%{tag}_some = icmp sgt i64 {count}, 0")
+        self.do(f"br i1 %{tag}_some, label %{turn}, label %{done}")
+        self.label(turn)
+        self.do(f"%{tag}_i = phi i64 [0, %{before}], [%{tag}_j, %{tag}_last]")
+        body(f"%{tag}_i")
+        self.do(f"br label %{tag}_last")
+        self.label(f"{tag}_last")
+        self.do(f"%{tag}_j = add i64 %{tag}_i, 1")
+        self.do(f"%{tag}_more = icmp slt i64 %{tag}_j, {count}")
+        self.do(f"br i1 %{tag}_more, label %{turn}, label %{done}")
+        self.label(done)
 
     # -- the whole -----------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..runtime.library import load
+from ..runtime.library import Library, load
 from .code import Code
 
 _FASTCALL_KEYWORDS = 0x82
@@ -24,6 +24,14 @@ class _Definition(ctypes.Structure):
     ]
 
 
+def loaded(code: Code) -> Library:
+    """The machine code of a text, loaded once however many functions are made of it."""
+    if code.library is None:
+        text = code.text()
+        code.library = load(b"cpython/" + text.encode(), lambda _: text, uses_pool=False)
+    return code.library
+
+
 def make(
     code: Code,
     name: str,
@@ -37,8 +45,7 @@ def make(
     functions of one text differ, and ``kept`` what must live as long as this one does. Its
     ``__self__`` is the table, its ``__module__`` the tuple of what it keeps.
     """
-    text = code.text()
-    library = load(b"cpython/" + text.encode(), lambda _: text, uses_pool=False)
+    library = loaded(code)
     address = library.address(code.name)
     definition = _Definition(name.encode(), address, _FASTCALL_KEYWORDS, doc.encode() or None)
     numbers = [*first, *code.table[len(first) :]]

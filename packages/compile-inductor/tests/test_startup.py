@@ -1,0 +1,67 @@
+"""What a process pays before its first result, counted: modules, objects, LLVM modules."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+PROGRAM = """
+import json, sys
+import mortice
+x, y = mortice.arange(3000.0).reshape(50, 60) / 3000, mortice.arange(60.0)
+f = mortice.compile(lambda x: x + 1, backend="inductor")
+for _ in range(3):
+    f(mortice.ones(3))  # the machinery that all functions share
+import mortice_llvm.runtime.library as library
+counts = {"objects": 0, "compiled": 0}
+load_object = library.load_object
+def loading(*args, **kwargs):
+    counts["objects"] += 1
+    return load_object(*args, **kwargs)
+library.load_object = loading
+if "mortice_llvm.runtime.compiler" in sys.modules:
+    import mortice_llvm.runtime.compiler as compiler
+    compile_text = compiler.compile_text
+    def compiling(*args):
+        counts["compiled"] += 1
+        return compile_text(*args)
+    compiler.compile_text = compiling
+before = set(sys.modules)
+g = mortice.compile(lambda x, y: (mortice.tanh(x * y + x), (x - y).sum(1)), backend="inductor")
+for _ in range(4):
+    out = g(x, y)
+new, found = sorted(set(sys.modules) - before), dict(counts)
+assert mortice.allclose(out[0], mortice.tanh(x * y + x), 1e-5, 1e-6)
+assert mortice.allclose(out[1], (x - y).sum(1), 1e-4, 1e-4)
+print(json.dumps({**found, "llvmlite": "llvmlite" in sys.modules, "new": new,
+                  "compiler": "mortice_llvm.runtime.compiler" in sys.modules,
+                  "replayed": g.verdict.replayed}))
+"""
+
+
+def _process(cache: Path) -> dict[str, Any]:
+    env = {**os.environ, "MORTICE_CACHE_DIR": str(cache)}
+    done = subprocess.run([sys.executable, "-c", PROGRAM], env=env, capture_output=True, text=True,
+                          check=False)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_a_graph_costs_one_module_and_one_object(tmp_path: Path) -> None:
+    """The native functions around its kernels are those of all graphs."""
+    cold = _process(tmp_path)
+    assert (cold["compiled"], cold["objects"], cold["replayed"]) == (1, 1, 3)
+    warm = _process(tmp_path)
+    assert (warm["compiled"], warm["objects"], warm["replayed"]) == (0, 1, 3)
+    assert not warm["llvmlite"]
+    assert not warm["compiler"]
+
+
+def test_a_second_process_imports_no_pass(tmp_path: Path) -> None:
+    _process(tmp_path)
+    new = _process(tmp_path)["new"]
+    assert not [name for name in new if name.startswith(("mortice_inductor", "mortice_llvm"))], new
