@@ -389,6 +389,7 @@ def try_alone(session: nox.Session, name: str, wheels: dict[str, Path], scratch:
 def bench(session: nox.Session) -> None:
     """Measure eager operators and compiled code beside other frameworks, and start-up."""
     beside = COMPILERS if {"inductor", "compile_overhead"} & {*session.posargs} else ()
+    beside = (*beside, *MPI) if "distributed" in session.posargs else beside
     install(session, *all_packages(), *TORCH, *beside, "safetensors>=0.8", compile_bytecode=True)
     for name in session.posargs or ["eager", "startup"]:
         session.run("python", f"benchmarks/{name}.py")

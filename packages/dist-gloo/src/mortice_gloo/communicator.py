@@ -8,7 +8,7 @@ import socket
 import threading
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -40,9 +40,16 @@ class GlooCommunicator(HostCommunicator):
     operations are reduced here, on what Gloo moves.
     """
 
+    #: What sums: Gloo's other one, BCUBE, has fewer steps, and knows no time limit of an operation.
+    algorithm: ClassVar[str] = "RING"
+
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
-        self._gloo = native.load()
+        self._gloo = gloo = native.load()
+        kinds, ops = gloo.GlooDataType_t, gloo.ReduceOp
+        self._kinds = {np.dtype(name): getattr(kinds, kind) for name, kind in _DTYPES.items()}
+        self._ops = {name: getattr(ops, name) for name in _OPS}
+        self.address = ""  # at which the others reach this rank
         self._timeout = 0.0
         self._timeout_lock = threading.Lock()
         self._context: Any = None
@@ -53,7 +60,8 @@ class GlooCommunicator(HostCommunicator):
     def _connect(self, setup: Setup) -> None:
         gloo = self._gloo
         before = sockets.listening()
-        device = gloo.transport.tcp.CreateDevice(gloo.transport.tcp.attr(_address(setup)))
+        self.address = _address(setup)
+        device = gloo.transport.tcp.CreateDevice(gloo.transport.tcp.attr(self.address))
         own = next(iter(sockets.listening() - before), None)
         context = gloo.rendezvous.Context(self.rank, self.size)
         context.setTimeout(timedelta(seconds=setup.timeout))
@@ -76,10 +84,10 @@ class GlooCommunicator(HostCommunicator):
         getattr(self._gloo, name)(self._context, *arguments)
 
     def _kind(self, data: Array) -> Any:
-        return getattr(self._gloo.GlooDataType_t, _DTYPES[data.dtype.name])
+        return self._kinds[data.dtype]
 
     def _reduces(self, data: Array, op: str) -> bool:
-        return self.size > 1 and op in _OPS and data.dtype.name in _DTYPES and data.size > 0
+        return self.size > 1 and op in self._ops and data.dtype in self._kinds and data.size > 0
 
     # -- messages --------------------------------------------------------------------------------
 
@@ -136,19 +144,15 @@ class GlooCommunicator(HostCommunicator):
         if not self._reduces(data, op):
             super().all_reduce(data, op)
             return
-        gloo, at = self._gloo, data.ctypes.data
-        self._call(
-            "allreduce", at, at, data.size, self._kind(data),
-            getattr(gloo.ReduceOp, op), gloo.AllreduceAlgorithm.RING,
-        )  # fmt: skip
+        at, how = data.ctypes.data, getattr(self._gloo.AllreduceAlgorithm, self.algorithm)
+        self._call("allreduce", at, at, data.size, self._kind(data), self._ops[op], how)
 
     def reduce(self, data: Array, op: str, root: int) -> None:
         if not self._reduces(data, op):
             super().reduce(data, op, root)
             return
         at = data.ctypes.data
-        kind, operation = self._kind(data), getattr(self._gloo.ReduceOp, op)
-        self._call("reduce", at, at, data.size, kind, operation, root)
+        self._call("reduce", at, at, data.size, self._kind(data), self._ops[op], root)
 
     # -- the end ---------------------------------------------------------------------------------
 

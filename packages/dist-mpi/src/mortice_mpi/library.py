@@ -15,6 +15,7 @@ _FIX = "Install an MPI library, as in pip install mpich; or the system's: apt in
 _SHARED = "/dev/shm/"  # noqa: S108 - MPI puts it there
 _module: Any = None
 _failed = False
+_crowded = False
 # What a request that was given up may still write to or read from.
 abandoned: list[Any] = []
 
@@ -42,6 +43,7 @@ def load() -> Any:
 
 def start() -> Any:
     """The MPI module, started so that several threads may call it."""
+    global _crowded
     module = load()
     if not module.Is_initialized():
         before = _shared_memory()
@@ -49,6 +51,7 @@ def start() -> Any:
         _survive_hydra()
         atexit.register(_end)
         _unname(module, _shared_memory() - before)
+        _crowded = _count_neighbours(module) > _cores()
     if module.Query_thread() < module.THREAD_MULTIPLE:
         raise Unavailable(
             "MPI was started without THREAD_MULTIPLE, and groups have threads of their own",
@@ -92,6 +95,25 @@ def _unname(module: Any, paths: set[str]) -> None:
     for path in paths:
         with contextlib.suppress(FileNotFoundError):  # another rank was quicker
             os.unlink(path)
+
+
+def _count_neighbours(module: Any) -> int:
+    """How many ranks there are on this machine."""
+    near = module.COMM_WORLD.Split_type(module.COMM_TYPE_SHARED)
+    count = near.Get_size()
+    near.Free()
+    return int(count)
+
+
+def _cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def crowded() -> bool:
+    """Whether this machine has more ranks than this process has cores to run on."""
+    return _crowded
 
 
 def give_up(*held: Any) -> None:

@@ -12,6 +12,7 @@ from mortice.errors import InvalidState
 
 from . import arguments
 from .group import ProcessGroup, is_outside, resolved
+from .reduce_op import ReduceOp
 from .work import Work
 
 
@@ -25,7 +26,17 @@ _local = _Local()
 
 
 def submit(
-    name: str, group: Any, like: Tensor | None, async_op: bool, timeout: Any, **parts: Any
+    name: str,
+    group: Any,
+    like: Tensor | None,
+    async_op: bool,
+    timeout: Any,
+    inputs: tuple[Tensor, ...] = (),
+    outputs: tuple[Tensor, ...] = (),
+    op: ReduceOp | None = None,
+    root: int = -1,
+    tag: int = 0,
+    counts: tuple[tuple[int, ...], tuple[int, ...]] | None = None,
 ) -> Work | None:
     """Begin an operation on the communicator of ``like``'s device, and wait unless ``async_op``.
 
@@ -35,7 +46,9 @@ def submit(
     device = like.device.type if like is not None else _first_device(found)
     manager = _local.manager
     wait = manager is None and not async_op
-    work = found.submit(name, device, arguments.limit(timeout), wait=wait, **parts)
+    limit = None if timeout is None else arguments.limit(timeout)
+    # By position all the way: each round of names costs 0.2 us.
+    work = found.submit(name, device, limit, wait, (inputs, outputs, op, root, tag, counts))
     if manager is not None and work is not None:
         manager.append(work)
     return work

@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from .reduce_op import ReduceOp
 from .store.base import Store
@@ -50,8 +50,7 @@ class Setup:
     explain: Callable[[Call, BaseException], BaseException] = lambda call, error: error
 
 
-@dataclass(frozen=True)
-class Call:
+class Call(NamedTuple):
     """One operation: which, in what order, on what.
 
     ``root`` is the group's rank of the root, or of the peer; ``counts`` are elements per rank,

@@ -61,7 +61,7 @@ class ProcessGroup:
         self._device = device
         self._options = options
         # Messages are between two ranks; only collectives have the same number on all.
-        self._sequence = {"collective": itertools.count(1), "message": itertools.count(1)}
+        self._collectives, self._messages = itertools.count(1), itertools.count(1)
         self._communicators: dict[str, Communicator] = {}
         self._lock = threading.RLock()
         self._closed = False
@@ -167,20 +167,17 @@ class ProcessGroup:
     # -- operations ----------------------------------------------------------------------------
 
     def submit(
-        self,
-        name: str,
-        device: str,
-        timeout: float | None = None,
-        *,
-        wait: bool = False,
-        **parts: Any,
+        self, name: str, device: str, timeout: float | None, wait: bool, parts: tuple[Any, ...]
     ) -> Work | None:
-        """Begin an operation on the communicator of a device type; with ``wait``, do it."""
-        kind = "message" if name in ("send", "recv") else "collective"
+        """Begin an operation on the communicator of a device type; with ``wait``, do it.
+
+        ``parts`` are the fields of its Call from ``inputs`` on.
+        """
+        numbers = self._messages if name in ("send", "recv") else self._collectives
         limit = self.timeout if timeout is None else timeout
         with self._lock:  # the order of numbers is the order of beginning
-            communicator = self.communicator(device)
-            call = Call(name, next(self._sequence[kind]), limit, **parts)
+            communicator = self._communicators.get(device) or self.communicator(device)
+            call = Call(name, next(numbers), limit, *parts)
             now = wait and communicator.take_turn(call)
             work = None if now else communicator.submit(call)
         if now:

@@ -39,7 +39,8 @@ class HostCommunicator(Composed, Communicator):
     raises ends the group: ``abort`` is called, and must make the other threads' calls end.
 
     An operation that the caller waits for is done in the caller's thread where nothing is before
-    it, which saves two changes of thread (4 bytes over Gloo: about 100 us instead of 450 us).
+    it, which saves two changes of thread (4 bytes over Gloo: about 100 us instead of 450 us). No
+    Work is made for it.
     """
 
     #: Whether the methods return to Python often enough for Ctrl-C to be noticed.
@@ -88,26 +89,24 @@ class HostCommunicator(Composed, Communicator):
 
     def take_turn(self, call: Call) -> bool:
         return (
-            call.name not in ("send", "recv")
+            not self._queued
+            and call.name not in ("send", "recv")
             and not self.may_hang
-            and not self._queued
             and (self.interruptible or Abortable.possible())
             and self._turn.acquire(blocking=False)
         )
 
     def run_now(self, call: Call) -> None:
-        work = Work(str(call), call.outputs)
         for tensor in call.outputs:
             bump(tensor)
         try:
             if self.interruptible:
-                self._run(call, work)
+                self._do(call)
             else:
                 with Abortable(self._interrupted):
-                    self._run(call, work)
+                    self._do(call)
         finally:
             self._turn.release()
-        work.wait()
 
     def _interrupted(self) -> None:
         self._break(KeyboardInterrupt())
@@ -119,16 +118,25 @@ class HostCommunicator(Composed, Communicator):
             self._run(call, work)
 
     def _run(self, call: Call, work: Work) -> None:
+        try:
+            work.source = self._do(call)
+        except BaseException as error:
+            work.finish(error)
+        else:
+            work.finish()
+
+    def _do(self, call: Call) -> int | None:
+        """Do an operation in this thread; who sent what was received. Raises what users see."""
         self._local.deadline = Deadline(call.timeout)
         error = self._broken
         if error is None:
             try:
                 self.setup.before(call)
-                work.source = _STEPS[call.name](self, call)
+                return _STEPS[call.name](self, call)
             except BaseException as raised:
                 error = raised
                 self._break(raised)
-        work.finish(None if error is None else self.setup.explain(call, error))
+        raise self.setup.explain(call, error)
 
     def _break(self, error: BaseException) -> None:
         with self._break_lock:
@@ -152,7 +160,7 @@ def flat_of(tensor: Any) -> Array:
     if type(array) is not np.ndarray:
         return tensor.cpu().contiguous()._a.reshape(-1)
     if array.flags.c_contiguous:
-        return array.reshape(-1)
+        return array if array.ndim == 1 else array.reshape(-1)
     return np.ascontiguousarray(array).reshape(-1)
 
 
@@ -184,9 +192,10 @@ _BOOL_AS = {"SUM": "MAX", "MAX": "MAX", "BOR": "MAX", "PRODUCT": "MIN", "MIN": "
 def as_known(data: Array, op: ReduceOp) -> tuple[Array, str]:
     """The same reduction on elements that libraries know: (view of the data, operation)."""
     name = "SUM" if op.name in ("AVG", "PREMUL_SUM") else op.name
-    if data.dtype == np.bool_ and name in _BOOL_AS:
+    kind = data.dtype.kind
+    if kind == "b" and name in _BOOL_AS:
         return data.view(np.uint8), _BOOL_AS[name]
-    if data.dtype.kind == "c" and name == "SUM":
+    if kind == "c" and name == "SUM":
         return data.view(data.real.dtype), name
     return data, name
 
@@ -214,7 +223,8 @@ def _all_reduce(comm: HostCommunicator, call: Call) -> None:
     data = flat_of(tensor)
     if op.name == "PREMUL_SUM":
         data[...] = prepared(data, op)
-    comm.all_reduce(*as_known(data, op))
+    known, name = as_known(data, op)
+    comm.all_reduce(known, name)
     finish(data, op, comm.size)
     put_back(tensor, data)
 

@@ -6,6 +6,7 @@ also wakes a thread, which aborts the operation; it then returns, and KeyboardIn
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import threading
@@ -19,32 +20,35 @@ _main = threading.main_thread()
 
 
 class Abortable:
-    """A block in which Ctrl-C calls ``abort``. Enter it only if ``possible()``."""
+    """A block in which Ctrl-C calls ``abort``. Enter it only if ``possible()``.
 
-    __slots__ = ("_new", "_number")
+    The signal's way to the thread is opened by the first one, and stays open: outside such a block
+    the thread does nothing.
+    """
+
+    __slots__ = ("_new",)
 
     def __init__(self, abort: Callable[[], None]) -> None:
         self._new = abort
-        self._number = -1
 
     @staticmethod
     def possible() -> bool:
         """Whether Ctrl-C would be noticed, or does not concern this thread."""
-        if threading.current_thread() is not _main:
+        if threading.get_ident() != _main.ident:
             return True
         if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
             return False  # it may not be meant to end anything
         number = _wakeup()
         others = signal.set_wakeup_fd(number, warn_on_full_buffer=False)
-        signal.set_wakeup_fd(others, warn_on_full_buffer=False)
-        return others == -1  # otherwise an event loop has it
+        if others in (-1, number):
+            return True
+        signal.set_wakeup_fd(others, warn_on_full_buffer=False)  # an event loop has it
+        return False
 
     def __enter__(self) -> None:
         global _abort
-        if threading.current_thread() is _main:
-            self._number = _wakeup()
+        if threading.get_ident() == _main.ident:
             _abort = self._new
-            signal.set_wakeup_fd(self._number, warn_on_full_buffer=False)
 
     def __exit__(
         self,
@@ -53,9 +57,8 @@ class Abortable:
         trace: TracebackType | None,
     ) -> None:
         global _abort
-        if self._number >= 0:
+        if threading.get_ident() == _main.ident:
             _abort = None
-            signal.set_wakeup_fd(-1)
 
 
 def _wakeup() -> int:
@@ -70,6 +73,19 @@ def _wakeup() -> int:
                 target=_listen, args=(reader,), name="mortice-interrupts", daemon=True
             ).start()
     return _sockets[1].fileno()
+
+
+def _forget() -> None:
+    """In a forked child: its signals do not concern the parent's operations, nor it the parent's."""
+    global _sockets, _abort, _main
+    if _sockets is not None:
+        signal.set_wakeup_fd(-1)
+    _sockets = _abort = None
+    _main = threading.main_thread()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
 
 
 def _listen(reader: socket.socket) -> None:

@@ -66,8 +66,8 @@ def _begin(
         peer = arguments.root(found, rank, group_rank, name, "dst" if name == "send" else "src")
         if peer == found.rank():
             raise InvalidValue(f"{name}: rank {found.watch.rank} is this rank itself.")
-    tensors = {"inputs": (t,)} if name == "send" else {"outputs": (t,)}
-    return submit(name, group, t, True, None, root=peer, tag=tag, **tensors)
+    given, filled = ((t,), ()) if name == "send" else ((), (t,))
+    return submit(name, group, t, True, None, given, filled, root=peer, tag=tag)
 
 
 class P2POp:
