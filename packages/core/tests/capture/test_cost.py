@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -19,11 +20,15 @@ def python_calls(f: Callable[[], Any]) -> list[str]:
         if event == "call":
             seen.append(frame.f_code.co_name)
 
+    # A collection would call what others have hung on it.
+    gc.collect()
+    gc.disable()
     sys.setprofile(note)
     try:
         f()
     finally:
         sys.setprofile(None)
+        gc.enable()
     return seen
 
 
