@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import mortice
@@ -13,9 +14,10 @@ from mortice.backend import active_logger
 from mortice.errors import CompileError
 from mortice.fx import symbols
 
-from . import cache, devices, options, routing
+from . import cache, devices, options, routing, shown
 from .inputs import aliases, numbers_of
 from .options import ConfigModule
+from .shown import Recipe
 from .specs import DataDependent, NumberSpec, OtherSpec, Spec, TensorSpec, specs_of
 
 Compiled = Callable[..., tuple[Any, ...]]
@@ -46,10 +48,15 @@ def compile_fx(
     """
     given = dict(config_patches or {})
     inner = inner_compile or compile_fx_inner
+    meta = gm.meta
     with routing.patched(given):
         if decompositions:
             gm = _decomposed(gm, example_inputs, decompositions)
-        return inner(gm, list(example_inputs))
+        compiled = inner(gm, list(example_inputs))
+    if isinstance(compiled, Variants):
+        meta["output_code"] = partial(shown.output_code, compiled)
+        meta["fusion"] = partial(shown.fusion, compiled)
+    return compiled
 
 
 def _decomposed(gm: Any, inputs: Sequence[Any], table: Mapping[Any, Any]) -> Any:
@@ -211,7 +218,10 @@ def _planned(gm: Any, inputs: tuple[Any, ...], snapshot: Snapshot) -> Any:
     key = None
     if snapshot.own.graph_cache and not _has_own_lowerings(gm) and not _is_logged():
         key = cache.key_of(gm, specs, same, snapshot.key(), numbers)
-    return _cached(key, specs) or _compiled(gm, specs, same, numbers, key)
+    found = _cached(key, specs)
+    program = found or _compiled(gm, specs, same, numbers, key)
+    program.recipe = Recipe(gm, specs, same, numbers, passed=found is None)
+    return program
 
 
 def _is_logged() -> bool:

@@ -66,6 +66,10 @@ class OperatorByOperator:
         """Itself: there is no shorter way."""
         return self
 
+    def code(self) -> str:
+        """What is shown of it."""
+        return "; the graph runs operator by operator"
+
     def fits(self, inputs: tuple[Any, ...]) -> bool:
         """True: the dispatcher looks at the inputs itself."""
         return True
@@ -95,6 +99,13 @@ class DeviceProgram:
     def fast(self) -> Any:
         """Itself: there is no shorter way."""
         return self
+
+    def code(self) -> str:
+        """The loop IR that the device's compiler was given."""
+        from mortice_llvm.ir import text
+
+        kernels = [step[0].kernel for step in self.steps if not isinstance(step, CallStep)]
+        return "\n".join(["; loop IR", *dict.fromkeys(map(text, kernels))])
 
     def fits(self, inputs: tuple[Any, ...]) -> bool:
         """True if the inputs are as the plan was made for."""

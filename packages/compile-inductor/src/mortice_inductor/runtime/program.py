@@ -54,6 +54,8 @@ class Program:
     """
 
     fast: Callable[..., tuple[Any, ...]]
+    #: What it was made of (``shown.Recipe``).
+    recipe: Any = None
 
     def __init__(
         self, plan: Plan, functions: dict[str, Callable[[int], None]], blas: dict[str, int],

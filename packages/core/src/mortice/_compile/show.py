@@ -29,11 +29,18 @@ def compiled(part: str, backend: str, gm: GraphModule, run: Callable[..., Any]) 
         (active("output_code"), "output_code"),
     ):
         if logger is not None and logger.isEnabledFor(_INFO):
+            if kind != "graph" and not _is_wanted(logger):
+                continue  # a backend may run its passes again to make the text
             text = gm.code if kind == "graph" else text_of(kind, gm, run)
             if text:
                 logger.info("%s\n%s", title, text)
     if config.dump is not None:
         _dump(config.dump, part, gm, run)
+
+
+def _is_wanted(logger: Any) -> bool:
+    """Whether a level was set for this logger or for ``mortice``, not for all that there is."""
+    return bool(logger.level or (logger.parent is not None and logger.parent.level))
 
 
 def text_of(kind: str, gm: GraphModule, run: Callable[..., Any]) -> str:
