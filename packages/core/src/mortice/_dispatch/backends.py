@@ -10,6 +10,7 @@ from typing import Any
 from mortice._base.errors import DeviceError, NoKernel, PluginError, PluginNotFound
 from mortice._dispatch import keys as K
 from mortice._dispatch.operator import (
+    FALLBACKS,
     Kernel,
     Operator,
     clear_tables,
@@ -214,6 +215,9 @@ def locate(op: Operator, device: str) -> tuple[str, Kernel]:
     composite = _composite(op, device)
     if composite is not None:
         return composite
+    registered = FALLBACKS.get(K.device_key_name(device))
+    if registered is not None:
+        return "registered", registered(op)
     found = _fallback(op, device)
     if found is not None:
         return "fallback", found

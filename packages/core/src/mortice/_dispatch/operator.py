@@ -87,6 +87,10 @@ class Row:
         return import_module(f"mortice._generated.{self.family}_derivatives")
 
 
+#: Dispatch key -> what makes its fallback a kernel of an operator that has none for that key.
+FALLBACKS: dict[str, Callable[[Operator], Kernel]] = {}
+
+
 class Operator:
     """One overload, such as ``add.Tensor``. ``mortice.ops`` hands these out.
 
@@ -295,14 +299,25 @@ def _by_autocast(op: Operator, keys: int) -> Kernel | None:
 
 def _user_autograd(op: Operator, keys: int) -> Kernel | None:
     """A user's kernel for Autograd: exact keys first, then composites without kernels, then the alias."""
-    if not op.kernels:
+    if not op.kernels and not FALLBACKS:
         return None
     for device in K.devices_in(keys):
         found = op.registered(f"Autograd{K.device_key_name(device)}")
         if found is not None:
             return found
     found = op.registered("Autograd")
-    return None if found is None or _is_implicit(op, keys) else found
+    if found is not None:
+        return None if _is_implicit(op, keys) else found
+    return _autograd_fallback(op, keys) if FALLBACKS else None
+
+
+def _autograd_fallback(op: Operator, keys: int) -> Kernel | None:
+    """The fallback for Autograd keys, for operators from outside core of which no derivative is known."""
+    known = op.row.derivative or op.registered("Derivative") is not None or _is_implicit(op, keys)
+    if known or op.schema.namespace in ("aten", "prims"):
+        return None
+    names = [f"Autograd{K.device_key_name(device)}" for device in K.devices_in(keys)]
+    return next((FALLBACKS[n](op) for n in (*names, "Autograd") if n in FALLBACKS), None)
 
 
 def _by_autograd(op: Operator, keys: int) -> Kernel | None:

@@ -281,10 +281,12 @@ class CustomOpDef:
 
 def _checking(op: Operator, function: Callable[..., Any], positions: Sequence[int]) -> Any:
     """``function`` with its result checked; a fresh tensor is seen to be one at a glance."""
+    returns = op.schema.returns
+    single = len(returns) == 1 and not returns[0].type.is_list
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
         result = function(*args, **kwargs)
-        if getattr(result, "_s", result) is None:  # nobody shares its memory
+        if single and getattr(result, "_s", result) is None:  # nobody shares its memory
             for value in args:
                 if value is result:
                     break

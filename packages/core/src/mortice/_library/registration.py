@@ -7,6 +7,7 @@ import threading
 import weakref
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Any
 
 from mortice._base.errors import (
@@ -20,6 +21,7 @@ from mortice._base.errors import (
 from mortice._dispatch import keys as K
 from mortice._dispatch.modes import check_result
 from mortice._dispatch.operator import (
+    FALLBACKS,
     Kernel,
     Operator,
     Row,
@@ -42,7 +44,6 @@ _TOMBSTONES: dict[str, str] = {}  # operator -> where the library was made that 
 #: operator -> (key, kernel, with_keyset, where) of kernels registered before the definition
 _PENDING: dict[str, list[tuple[str, Any, bool, str]]] = {}
 _WHERE: dict[tuple[str, str], str] = {}  # (operator, key) -> where its newest kernel came from
-FALLBACKS: dict[str, Any] = {}
 
 
 class Fallthrough:
@@ -266,7 +267,11 @@ class Library:
         return operator.name
 
     def fallback(self, fn: Any, dispatch_key: str = "", *, with_keyset: bool = False) -> None:
-        """Register ``fn(op, *args, **kwargs)`` for every operator without a kernel at a key."""
+        """Register ``fn(op, *args, **kwargs)`` for every operator without a kernel at a key.
+
+        The key is a backend's ("CPU", "PrivateUse1") or an Autograd key; there it runs for operators
+        from outside core of which no derivative is known. A composite kernel goes before it.
+        """
         self._check_alive()
         if self.ns != "_":
             raise RegistrationError(
@@ -276,13 +281,18 @@ class Library:
         key = K.canonical(dispatch_key or self.dispatch_key)
         if not key:
             raise ArgumentError("fallback(): a dispatch key is required, such as 'CPU'.")
-        K.parse_key(key)
+        functionality, device = K.parse_key(key)
+        if functionality != "Autograd" and (functionality or device is None):
+            raise RegistrationError(
+                f"fallback(): {key} is neither a backend's key nor an Autograd key; only those have "
+                "fallbacks."
+            )
         if key in FALLBACKS:
             raise RegistrationError(
                 f"Tried to register multiple backend fallbacks for the same dispatch key {key}; "
                 f"previous registration {_WHERE.get(('_', key), '')}."
             )
-        FALLBACKS[key] = (fn, with_keyset)
+        FALLBACKS[key] = lambda op: _as_fallback(op, fn, with_keyset)
         _WHERE["_", key] = caller()
         clear_tables()
 
@@ -402,6 +412,20 @@ def adapted(op: Operator, fn: Any, with_keyset: bool = False) -> Kernel:
         return check_result(op, result)
 
     return kernel
+
+
+def _as_fallback(op: Operator, fn: Any, with_keyset: bool) -> Kernel:
+    """A fallback as the kernel of one operator, which it is given as an overload of mortice.ops."""
+    schema = op.schema
+    packet = getattr(getattr(import_module("mortice.ops"), schema.namespace), schema.name)
+    overload = getattr(packet, schema.overload or "default")
+
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        if with_keyset:
+            return fn(args[0], overload, *args[1:], **kwargs)
+        return fn(overload, *args, **kwargs)
+
+    return adapted(op, kernel, with_keyset)
 
 
 class DispatchKeySet:
