@@ -256,7 +256,8 @@ class _Emission:
     def run(self) -> Built:
         parts = self._parts()
         first = number_words(self.lowered.specs) + 2 * self.lowered.draws
-        names = ("cblas_sgemm", "cblas_dgemm", "get_threads", "set_threads")
+        products = [p for p in parts if isinstance(p, dr.Product)]
+        names = dict.fromkeys(["get_threads", "set_threads", *(p.routine for p in products)])
         blas = {name: first + k for k, name in enumerate(names)}
         first += len(names)
         slots = {n: first + k for k, n in enumerate(self.used)}
@@ -284,13 +285,12 @@ class _Emission:
         flush()
         offsets, arena = memory.plan(self._lives(parts))
         natives = [p for p in parts if not isinstance(p, CallStep)]
-        uses_blas = any(isinstance(p, dr.Product) for p in natives)
         plan = Plan(
             words=table.first + len(table.constants),
             specs=tuple(s for s in self.lowered.specs),
             draws=self.lowered.draws,
             draw_slot=number_words(self.lowered.specs),
-            blas=blas if uses_blas else {},
+            blas=blas if products else {},
             constants=(table.first, tuple(table.constants)),
             slots=tuple(
                 (n, slots[n], b.kind, b.shape, b.strides, b.dtype, self._source(b))
@@ -353,7 +353,7 @@ class _Emission:
                         if p[0] == "buffer":
                             self.used.setdefault(p[1], by_number[p[1]])
             elif w.value.op == "matmul":
-                out.append(product_of(w.value, self.fused.buffers))
+                out.append(product_of(w.value, self.fused.buffers, self.settings.log))
                 for v in (w.value, *w.value.args):
                     self._use(v)
             elif w.value.op == "call":

@@ -56,7 +56,14 @@ def library() -> ctypes.CDLL | None:
 
 
 def routine(name: str) -> Routine | None:
-    """The CBLAS routine ``name`` (``cblas_sgemm``, ``cblas_dgemm``, ...), or None."""
+    """The CBLAS routine ``name`` (``cblas_sgemm``, ``cblas_dgemm``, ...), or None.
+
+    ``tile_f32`` and ``tile_f64`` are ours, with parameters of their own: ``gemm.tile.PARAMETERS``.
+    """
+    if name.startswith("tile_"):
+        from .gemm import address
+
+        return Routine(address(name.removeprefix("tile_")), 64)
     lib = library()
     if lib is None:
         return None

@@ -30,6 +30,15 @@ class Product(NamedTuple):
     trans_b: bool
     params: tuple[Param, ...]
     label: str
+    #: By tiles of our own; else by BLAS.
+    tile: bool
+
+    @property
+    def routine(self) -> str:
+        """What does one part of it."""
+        if self.tile:
+            return f"tile_{self.dtype}"
+        return "cblas_sgemm" if self.dtype == "f32" else "cblas_dgemm"
 
 
 Native = Code | Product
@@ -90,15 +99,20 @@ class Driver:
     def segment(self, name: str, parts: Sequence[Native]) -> None:
         """Adds a function that runs ``parts`` in order."""
         self.lines += [f"define void @{name}(ptr %t) nounwind {{"]
-        shared = self.own_threads and any(_is_large(p) for p in parts)
-        found, setter = self._one_thread() if shared else ("1", "")
-        threads = self._new(f"zext i32 {found} to i64") if shared else "1"
+        large = [p for p in parts if isinstance(p, Product) and _is_large(p)]
+        threads, found, setter = "1", "", ""
+        if large and self.own_threads:
+            found = self._new(f"call i32 {self._word(self.blas_slots['get_threads'], 'ptr')}()")
+            threads = self._new(f"zext i32 {found} to i64")
+            if not all(p.tile for p in large):
+                setter = self._word(self.blas_slots["set_threads"], "ptr")
+                self.lines.append(f"  call void {setter}(i32 1)")
         for part in parts:
             if isinstance(part, Code):
                 self._call(part)
             else:
                 self._product(part, threads)
-        if shared:
+        if setter:
             self.lines.append(f"  call void {setter}(i32 {found})")
         self.lines += ["  ret void", "}"]
 
@@ -129,11 +143,10 @@ class Driver:
 
     def _product(self, p: Product, threads: str) -> None:
         """Puts the product's words in a row, and calls its function."""
-        kind = gemm.Kind(p.dtype, p.trans_a, p.trans_b, self.integer)
+        kind = gemm.Kind(p.dtype, p.trans_a, p.trans_b, self.integer, p.tile)
         self.kinds[kind.name] = kind
         size = 4 if p.dtype == "f32" else 8
-        routine = "cblas_sgemm" if p.dtype == "f32" else "cblas_dgemm"
-        fn = self._word(self.blas_slots[routine], "ptr")
+        fn = self._word(self.blas_slots[p.routine], "ptr")
         a, b, c, batch, *rest = (self._param(q, size)[1] for q in p.params)
         row = self._new(f"alloca [{gemm.WORDS} x i64], align 8")
         for k, word in enumerate((fn, a, b, c, *rest[:6], batch, *rest[6:])):
@@ -141,24 +154,14 @@ class Driver:
             self.lines.append(f"  store {'ptr' if k < 4 else 'i64'} {word}, ptr {at}, align 8")
         self.lines.append(f"  call void @{kind.name}(ptr {row}, i64 {threads})")
 
-    def _one_thread(self) -> tuple[str, str]:
-        """Sets BLAS to one thread; returns how many it had, and the function that sets them."""
-        getter = self._word(self.blas_slots["get_threads"], "ptr")
-        setter = self._word(self.blas_slots["set_threads"], "ptr")
-        found = self._new(f"call i32 {getter}()")
-        self.lines.append(f"  call void {setter}(i32 1)")
-        return found, setter
-
     def text(self) -> str:
         """All functions."""
         products = [line for kind in self.kinds.values() for line in gemm.functions(kind)]
         return "\n".join([*products, *self.lines, ""])
 
 
-def _is_large(part: Native) -> bool:
+def _is_large(part: Product) -> bool:
     """True for a product that threads may share."""
-    if isinstance(part, Code):
-        return False
     batch, m, n, k = (p[1] for p in part.params[3:7])
     return batch * m * n * k >= gemm.LEAST
 

@@ -1,16 +1,18 @@
-"""LLVM text of matrix products: BLAS on one thread per part, the parts shared out by our own pool.
+"""LLVM text of matrix products: tiles of our own or BLAS on one thread per part, the parts shared
+out by our own pool.
 
 BLAS's own threads wait by spinning; on cores that others use too, or beside our pool's, a product
 then takes 10 to 100 times as long. So the driver sets BLAS to one thread while it runs, and cuts
-products of some size itself: by matrices of a batch, else by rows or columns in blocks of BLOCK, which
-BLAS's micro-kernels divide.
+products of some size itself: by matrices of a batch, else by rows or columns in blocks, which the
+kernels' tiles divide.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-BLOCK = 64
+#: Rows or columns of a block: of BLAS's, and of our tiles'.
+BLOCK, TILE_BLOCK = 64, 16
 #: Products of fewer multiplications are not cut: waking a thread takes 5 us.
 LEAST = 1 << 20
 PARALLEL_FOR = "mortice_parallel_for"
@@ -26,11 +28,18 @@ class Kind(NamedTuple):
     trans_a: bool
     trans_b: bool
     integer: str
+    tile: bool
 
     @property
     def name(self) -> str:
         """The name of its function."""
-        return f"gemm_{self.dtype}_{int(self.trans_a)}{int(self.trans_b)}"
+        how = "tile" if self.tile else "gemm"
+        return f"{how}_{self.dtype}_{int(self.trans_a)}{int(self.trans_b)}"
+
+    @property
+    def block(self) -> int:
+        """Rows or columns in a block."""
+        return TILE_BLOCK if self.tile else BLOCK
 
 
 class _Lines:
@@ -61,6 +70,9 @@ def functions(kind: Kind) -> list[str]:
 
 
 def _call(t: _Lines, kind: Kind, places: tuple[str, str, str], m: str, n: str) -> None:
+    if kind.tile:
+        _call_tile(t, kind, places, m, n)
+        return
     size = [m, n, t.word(6)] + [t.word(k) for k in (7, 8, 9)]
     if kind.integer != "i64":
         size = [t.new(f"trunc i64 {x} to i32") for x in size]
@@ -71,6 +83,19 @@ def _call(t: _Lines, kind: Kind, places: tuple[str, str, str], m: str, n: str) -
     t.do(
         f"  call void {t.word(0, 'ptr')}(i32 101, i32 {ta}, i32 {tb}, {m}, {n}, {k}, "
         f"{real} 1.0, ptr {a}, {lda}, ptr {b}, {ldb}, {real} 0.0, ptr {c}, {ldc})"
+    )
+
+
+def _call_tile(
+    t: _Lines, kind: Kind, places: tuple[str, str, str], m: str, n: str
+) -> None:  # fmt: skip
+    """See ``mortice_llvm.gemm.tile.PARAMETERS``."""
+    k, lda, ldb, ldc = (t.word(j) for j in (6, 7, 8, 9))
+    row, step = ("1", lda) if kind.trans_a else (lda, "1")
+    a, b, c = places
+    t.do(
+        f"  call void {t.word(0, 'ptr')}(i64 {m}, i64 {n}, i64 {k}, ptr {a}, i64 {row}, "
+        f"i64 {step}, ptr {b}, i64 {ldb}, i1 {int(kind.trans_b)}, ptr {c}, i64 {ldc})"
     )
 
 
@@ -105,8 +130,8 @@ def _part_of_block(kind: Kind, along: str) -> list[str]:
          "entry:")  # fmt: skip
     rows = along == "rows"
     all_ = t.word(4 if rows else 5)
-    first = t.new(f"mul i64 %lo, {BLOCK}")
-    past = t.new(f"call i64 @llvm.umin.i64(i64 {t.new(f'mul i64 %hi, {BLOCK}')}, i64 {all_})")
+    first = t.new(f"mul i64 %lo, {kind.block}")
+    past = t.new(f"call i64 @llvm.umin.i64(i64 {t.new(f'mul i64 %hi, {kind.block}')}, i64 {all_})")
     count = t.new(f"sub i64 {past}, {first}")
     # Where the block starts in the operand that is cut: one leading size per row of memory.
     crossed = kind.trans_a if rows else not kind.trans_b
@@ -138,17 +163,19 @@ def _entry(kind: Kind) -> list[str]:
     t.do(f"  br i1 {several}, label %batches, label %single", "batches:")
     _share(t, f"{kind.name}_batch", batch)
     t.do("single:")
-    tall = t.new(f"icmp uge i64 {m}, {n}")
+    # Tiles lay B down, a part of the rows at a time: columns cost nothing twice.
+    bound = t.new(f"lshr i64 {m}, {2 if kind.tile else 0}")
+    tall = t.new(f"icmp uge i64 {bound}, {n}")
     t.do(f"  br i1 {tall}, label %rows, label %cols", "rows:")
-    _share(t, f"{kind.name}_rows", _blocks(t, m))
+    _share(t, f"{kind.name}_rows", _blocks(t, m, kind.block))
     t.do("cols:")
-    _share(t, f"{kind.name}_cols", _blocks(t, n))
+    _share(t, f"{kind.name}_cols", _blocks(t, n, kind.block))
     t.do("}")
     return t.lines
 
 
-def _blocks(t: _Lines, n: str) -> str:
-    return t.new(f"udiv i64 {t.new(f'add i64 {n}, {BLOCK - 1}')}, {BLOCK}")
+def _blocks(t: _Lines, n: str, size: int) -> str:
+    return t.new(f"udiv i64 {t.new(f'add i64 {n}, {size - 1}')}, {size}")
 
 
 def _share(t: _Lines, part: str, units: str) -> None:

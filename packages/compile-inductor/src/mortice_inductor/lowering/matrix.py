@@ -1,21 +1,18 @@
-"""Matrix products: BLAS for matrices, dot products for vectors."""
+"""Matrix products of operands that lie in memory; dot products for vectors."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from mortice_llvm import blas
 from mortice_llvm.dtypes import computes_as
 
 from ..ir import index as ix
 from ..ir.values import Trace, Value
 from .registry import Fallback, is_float, is_number, lowers, operand, promote
 
-_ROUTINES = {"f32": "cblas_sgemm", "f64": "cblas_dgemm"}
-
 
 class Side(NamedTuple):
-    """How BLAS finds a matrix in a buffer: element offset, transposed or not, leading size, and
+    """How a product finds a matrix in a buffer: element offset, transposed or not, leading size, and
     for batch number i the further offset (i // inner) outer_step + (i % inner) inner_step.
     """
 
@@ -28,8 +25,8 @@ class Side(NamedTuple):
 
 
 def _side(shape: tuple[int, ...], e: ix.Expr) -> Side | None:
-    """The side for a matrix (or batch of them) whose element lies at ``e``; None if BLAS takes no
-    such strides.
+    """The side for a matrix (or batch of them) whose element lies at ``e``; None if products take
+    no such strides.
     """
     batched = len(shape) == 3
     rows, cols = shape[-2:]
@@ -60,7 +57,7 @@ def _side(shape: tuple[int, ...], e: ix.Expr) -> Side | None:
 
 
 def _in_memory(t: Trace, v: Value) -> tuple[Value, Side]:
-    """A value that will lie in memory, and how BLAS finds ``v`` there."""
+    """A value that will lie in memory, and how a product finds ``v`` there."""
     base, exprs = (v.args[0], v.attr) if v.op == "view" else (v, None)
     if base.op != "const" and base.shape:
         strides = t.strides_of(base)
@@ -105,8 +102,6 @@ def product(t: Trace, a: Value, b: Value) -> Value:
     if not is_float(dtype):
         raise Fallback(f"a matrix product of {dtype}")
     inner = computes_as(dtype)
-    if blas.routine(_ROUTINES[inner]) is None:
-        raise Fallback("numpy brings no BLAS whose routines can be called")
     shape = (*a.shape[:-1], b.shape[-1])
     if not a.shape[-1] or not all(shape):
         raise Fallback("a product of empty matrices")

@@ -1,0 +1,28 @@
+"""The tiles' machine code: compiled once per machine and element type."""
+
+from __future__ import annotations
+
+from ..errors import NotAvailable
+from ..runtime.library import Library, load
+from ..target import Target
+from .shape import name_of
+
+_loaded: dict[str, Library] = {}
+
+
+def address(dtype: str) -> int:
+    """The address of the product for ``dtype``: see ``tile.PARAMETERS`` for how to call it.
+
+    Raises NotAvailable for a dtype other than ``f32`` and ``f64``.
+    """
+    if dtype not in ("f32", "f64"):
+        raise NotAvailable(f"products by tiles are for f32 and f64, but got {dtype!r}")
+
+    def text(target: Target) -> str:
+        from .tile import module_text
+
+        return module_text(target, dtype)
+
+    if dtype not in _loaded:
+        _loaded[dtype] = load(f"tile {dtype}".encode(), text, uses_pool=False)
+    return _loaded[dtype].address(name_of(dtype))
