@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "sinfo", "squeue")
 # Bounds that end a hang: far more than any of it takes.
