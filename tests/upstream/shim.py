@@ -304,6 +304,19 @@ def _same_metadata(a: Any, b: Any, **options: Any) -> None:
         assert all(n <= 1 or x == y for n, x, y in pairs), (a.stride(), b.stride())
 
 
+class _StorageId:
+    """A storage, told from others."""
+
+    def __init__(self, storage: Any) -> None:
+        self.storage = storage
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _StorageId) and self.storage is other.storage
+
+    def __hash__(self) -> int:
+        return id(self.storage)
+
+
 class _Source:
     """Where the newest fake of an operator was registered, as PyTorch's registry tells it."""
 
@@ -505,6 +518,7 @@ ADDED: dict[str, dict[str, Any]] = {
     "torch._functorch.config": {"check_custom_op_aliasing": False},
     "torch._dynamo": {"is_compiling": lambda: False},
     "torch._dynamo.utils": {"clone_input": _clone_input},
+    "torch.multiprocessing.reductions": {"StorageWeakRef": _StorageId},
     "torch.jit": {"is_tracing": lambda: False, "is_scripting": lambda: False},
     "torch._utils_internal": {"get_file_path_2": lambda *parts: str(Path(*parts))},
     "torch._library.custom_ops": {"CustomOpDef": mortice.library.CustomOpDef},

@@ -19,7 +19,7 @@ def softclip(input, limit=1.0, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_joiner_softclip[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -40,7 +40,7 @@ def softclip_(input, limit=1.0, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_joiner_softclip_[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -61,7 +61,7 @@ def nearest_code(input, codebook, **kwargs):
     try:
         keys = input._k | codebook._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_joiner_nearest_code[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
@@ -82,7 +82,7 @@ def quantize(input, codebook, **kwargs):
     try:
         keys = input._k | codebook._k
         if GLOBAL.special:
-            keys = adjust(keys)
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_joiner_quantize[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
