@@ -9,7 +9,7 @@ from mortice.backend import hookimpl
 from mortice.compiler import Option, declare
 
 if TYPE_CHECKING:
-    from mortice.native import NativeEntry, NativePlan
+    from mortice.native import NativeEntry, NativePlan, NativeRecorder
 
 #: What ``mode=`` stands for: one way of compiling serves all, but for ``lite``.
 MODES: dict[str, dict[str, Any]] = {
@@ -38,6 +38,13 @@ def native_entry(plan: NativePlan) -> NativeEntry | None:
     return native_entry(plan)
 
 
+def native_recorder() -> NativeRecorder | None:
+    """The native recorder; None in interpreters that it cannot be in."""
+    from .native.recording import native_recorder
+
+    return native_recorder()
+
+
 def check_options(given: Mapping[str, Any]) -> None:
     """Raises OptionError for options that neither inductor nor a device has."""
     if given:
@@ -60,6 +67,7 @@ declare(
     check=check_options,
     describe=describe_options,
     native_entry=native_entry,
+    native_recorder=native_recorder,
 )
 
 

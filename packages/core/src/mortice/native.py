@@ -15,11 +15,12 @@ if TYPE_CHECKING:
     from mortice._capture import guards
     from mortice._capture.guard_check import apart, find, holds, is_like, same_keys
     from mortice._capture.guards import same_value
-    from mortice._capture.native_seam import Direct, NativeEntry, NativePlan
+    from mortice._capture.native_seam import Direct, NativeEntry, NativePlan, NativeRecorder
 
 __all__ = [
-    "LAYOUT_VERSION", "NO_MODES", "Direct", "Layout", "NativeEntry", "NativePlan", "apart",
-    "dispatch_modes", "find", "guards", "holds", "in_modes", "is_like", "layout", "same_keys", "same_value",
+    "LAYOUT_VERSION", "NO_MODES", "Direct", "Layout", "NativeEntry", "NativePlan", "NativeRecorder",
+    "RecordingLayout", "apart", "dispatch_modes", "find", "guards", "holds", "in_modes", "is_like",
+    "layout", "recording_layout", "same_keys", "same_value",
 ]  # fmt: skip
 
 #: ``dispatch_modes()`` of a thread that is in no grad mode, autocast, dispatch or function mode.
@@ -47,7 +48,7 @@ def in_modes(modes: Any, _: Any = None) -> bool:
 _HOMES = {
     "apart": "guard_check", "find": "guard_check", "holds": "guard_check",
     "is_like": "guard_check", "same_keys": "guard_check", "same_value": "guards",
-    "Direct": "native_seam", "NativeEntry": "native_seam", "NativePlan": "native_seam",
+    "Direct": "native_seam", "NativeRecorder": "native_seam", "NativeEntry": "native_seam", "NativePlan": "native_seam",
 }  # fmt: skip
 
 
@@ -116,6 +117,52 @@ def layout() -> Layout:
         default_dtype=(dtypes.default, _offset(type(dtypes.default), "dtype")),
         default_devices=default_devices,
     )
+
+
+@dataclass(frozen=True)
+class RecordingLayout:
+    """Where the objects that a recorded operator touches keep what.
+
+    Attributes:
+        types: by kind: ``recorder``, ``step``, ``leaf``, ``storage``, ``finale``, ``tree``,
+            ``hazards``.
+        offsets: byte offsets of their slots by kind and name.
+        current: byte offset of the slot of ``Layout.state`` with the recorder that may be this thread's.
+        thread: the thread-local object whose attribute ``recorder`` is this thread's, or None.
+        recorders: byte offset of the slot of ``Layout.state`` with the number of calls being recorded.
+        storage_of: ``storage_of(tensor)``: its storage, made if it has none.
+        fill: ``fill(finale, outs, *tensors, *operands)``: hands a graph's outputs out, however they
+            are laid out.
+    """
+
+    types: dict[str, type]
+    offsets: dict[str, dict[str, int]]
+    current: int
+    recorders: int
+    thread: Any
+    storage_of: Any
+    fill: Any
+
+
+@cache
+def recording_layout() -> RecordingLayout:
+    """The layout of this process; raises NotImplementedError where slots are not C slots."""
+    from mortice._capture.finale import Finale, fill
+    from mortice._capture.hazards import Hazards
+    from mortice._capture.recorder import Recorder
+    from mortice._capture.tree import Leaf, Step, Tree
+    from mortice._dispatch.state import GLOBAL, THREAD
+    from mortice._tensor.make import storage_of
+    from mortice._tensor.storage import Storage
+
+    types: dict[str, type] = {
+        "recorder": Recorder, "step": Step, "leaf": Leaf, "storage": Storage, "finale": Finale,
+        "tree": Tree, "hazards": Hazards,
+    }  # fmt: skip
+    names = {kind: [n for n in cls.__slots__ if n[:2] != "__"] for kind, cls in types.items()}  # type: ignore[attr-defined]
+    offsets = {k: {n: _offset(types[k], n) for n in names[k]} for k in types}
+    current, recorders = (_offset(type(GLOBAL), name) for name in ("current", "recorders"))
+    return RecordingLayout(types, offsets, current, recorders, THREAD, storage_of, fill)
 
 
 def _offset(cls: type, name: str) -> int:

@@ -15,6 +15,8 @@ from mortice._capture.build import build
 from mortice._capture.dynamic import symbols_for
 from mortice._capture.family import Family, Outline, Variant, outline
 from mortice._capture.interpret import by_operator
+from mortice._capture.kernels import install_recorder
+from mortice._capture.native_seam import NATIVE_AFTER
 from mortice._capture.reasons import note_recompiled
 from mortice._capture.recorder import Recorder
 from mortice._capture.replay import Replay
@@ -23,7 +25,7 @@ from mortice._capture.trace import CallTrace
 from mortice._capture.tree import Leaf, Step, Tree, path
 from mortice._capture.verdict import Verdict
 from mortice._dispatch import keys as K
-from mortice._dispatch.state import THREAD, unrecorded, watch_memory
+from mortice._dispatch.state import GLOBAL, THREAD, unrecorded, watch_memory
 
 #: A tree with more steps than this is given up: its segments stay, its predictions are made anew.
 TREE_STEPS = 20_000
@@ -50,6 +52,7 @@ class Compiled:
         self.native: Any = None
         self.records: list[CallTrace] = []
         self.keep_traces = 0
+        self._until_native = NATIVE_AFTER
         self._trees: list[Tree] = []
         self._families: dict[Any, Family] = {}
         self._places: dict[tuple[str, int, str], int] = {}
@@ -78,6 +81,10 @@ class Compiled:
         replay = self.replay
         if replay is not None:
             return replay.call(args, kwargs)
+        if self._until_native:
+            self._until_native -= 1
+            if not self._until_native:
+                install_recorder(self.settings.declaration.native_recorder)
         return self.call_recorded(args, kwargs)[0]
 
     def call_recorded(
@@ -104,11 +111,14 @@ class Compiled:
             recorder = Recorder(self, tree)
         tree.recorder = recorder
         recorder.owner = get_ident()
+        recorder.ended = root = tree.root
+        root.ahead = root.after
         if traced or self.keep_traces:
             recorder.trace = CallTrace()
         recorder.prefix, recorder.place = prefix, place
         watch_memory(1)
-        THREAD.recorder = recorder
+        THREAD.recorder = GLOBAL.current = recorder
+        recorder.on = True
         try:
             try:
                 result = (run or self.fn)(*args, **kwargs)
@@ -116,7 +126,8 @@ class Compiled:
                 recorder.finish()
             return result, recorder.trace
         finally:
-            THREAD.recorder = None
+            THREAD.recorder = GLOBAL.current = None
+            recorder.on = False
             watch_memory(-1)
             if self.keep_traces and recorder.trace is not None:
                 self.records = [*self.records, recorder.trace][-self.keep_traces :]

@@ -35,6 +35,8 @@ class Hazards:
         writers: memory -> the steps that wrote to it, in order.
     """
 
+    __slots__ = ("at", "shared", "tracked", "untracked", "writers", "written")
+
     def __init__(self) -> None:
         self.clear()
 

@@ -15,11 +15,12 @@ from weakref import ref
 
 from mortice._capture import effects
 from mortice._capture.draws import WITHOUT_ARGUMENT
+from mortice._capture.native_seam import NATIVE_RECORDER, NativeRecorder
 from mortice._capture.reading import read_value
 from mortice._capture.tree import Leaf
 from mortice._dispatch import backends
 from mortice._dispatch import keys as K
-from mortice._dispatch.operator import Kernel, Operator, get, mark_composite
+from mortice._dispatch.operator import Kernel, Operator, clear_tables, get, mark_composite
 from mortice._dispatch.state import GLOBAL, THREAD, unrecorded
 from mortice._tensor import rows
 from mortice._tensor.make import storage_of
@@ -372,9 +373,19 @@ def _recording(op: Operator, keys: int) -> Kernel:
     call = call_of(op, keys)
     direct = set(call.kinds) <= set(_CHECKS) and not call.draws
     recorded = _direct(call) if direct else _general(call)
+    if direct and NATIVE_RECORDER:
+        recorded = NATIVE_RECORDER[0].recording(call, call.kinds, recorded)
     if keys & K.VIEW and GLOBAL.views_may_be_stale:
         return _refreshing(op, call, recorded)
     return recorded
+
+
+def install_recorder(find: Callable[[], NativeRecorder | None] | None) -> None:
+    """Let a backend's native recorder serve every compiled function, if it has one."""
+    made = find() if find is not None and not NATIVE_RECORDER else None
+    if made is not None:
+        NATIVE_RECORDER.append(made)
+        clear_tables()
 
 
 def _outside(call: Call) -> Callable[..., Any]:

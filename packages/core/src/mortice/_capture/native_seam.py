@@ -63,6 +63,28 @@ class NativePlan:
 
 
 @dataclass(frozen=True)
+class NativeRecorder:
+    """Native forms of what a recorder does in every call; each leaves the unusual to Python.
+
+    A backend that declares a ``native_recorder`` is asked for it once a function of its has always run
+    ``NATIVE_AFTER`` times; it then serves every compiled function of the process.
+
+    Attributes:
+        recording: ``recording(call, kinds, python) -> kernel``: the Python kernel that records an
+            operator (``kernels.py``), or a native one that means the same and falls back on it.
+        finish: ``finish(recorder, step, finale) -> bool``: does what ``Recorder.finish`` does, or
+            nothing, and says which. What it raises is the graph's error.
+    """
+
+    recording: Callable[[Any, str, Callable[..., Any]], Callable[..., Any]]
+    finish: Callable[[Any, Any, Any], bool]
+
+
+#: The native recorder, if there is one.
+NATIVE_RECORDER: list[NativeRecorder] = []
+
+
+@dataclass(frozen=True)
 class NativeEntry:
     """What ``native_entry(plan)`` gives: the callable, and how many calls it has answered."""
 

@@ -16,9 +16,11 @@ from mortice._capture import breaks, infer
 from mortice._capture.bounds import hold
 from mortice._capture.draws import DefaultDraws, draws, reserved
 from mortice._capture.exported import is_exported, snapshots
+from mortice._capture.finale import finale_of
 from mortice._capture.hazards import FLUSH, Hazards
 from mortice._capture.kernels import Call, bind
 from mortice._capture.making import make_step
+from mortice._capture.native_seam import NATIVE_RECORDER
 from mortice._capture.reading import settle
 from mortice._capture.signature import signature_of
 from mortice._capture.trace import CallTrace, SegmentRun, ValueRead
@@ -82,6 +84,12 @@ class Recorder:
     ``storages`` the memory of its leaves, ``numbers`` and ``generators`` its other inputs.
     """
 
+    __slots__ = (
+        "asked", "at", "busy", "by_tensor", "compiled", "draws", "ended", "flushes", "generators", "hazards",
+        "histories", "leaves", "lock", "made", "numbers", "on", "owner", "place", "prefix", "storages",
+        "touched", "trace", "tree", "watch",
+    )  # fmt: skip
+
     def __init__(self, compiled: Any, tree: Tree) -> None:
         self.compiled = compiled
         self.tree = tree
@@ -90,7 +98,11 @@ class Recorder:
         #: thread waits for it to be in none.
         self.owner = 0
         self.busy = self.asked = False
+        #: Whether its thread's operators go to it: whether it is ``THREAD.recorder`` there.
+        self.on = False
         self.at: Step = tree.root
+        #: Where the segment before ended, the root if there was none: the next begins as it did then.
+        self.ended: Step = tree.root
         self.made: list[Any] = []
         self.numbers: list[Any] = []
         self.generators: list[Any] = []
@@ -162,6 +174,8 @@ class Recorder:
                 write(self, step, args)
             made = [None if o is None else self._make(o, args) for o in step.outputs]
             result = made[0] if step.simple or step.result is None else step.result(made)
+        if self.at.parent is None:
+            self.ended.after = step
         self.at.ahead = step
         self.at = step
         if step.ends and not hold(self, call.op.name, args):
@@ -300,7 +314,7 @@ class Recorder:
             step = self.at
             if self._has_more_than(step):
                 self._rewind()
-            if step.parent is None:
+            if step.parent is None or (step.usual is not None and self._finish_natively(step)):
                 return
             living = [r() for r in self.made]
             mask = tuple([t is not None for t in living])
@@ -310,6 +324,8 @@ class Recorder:
                     plan.number_check is not None and not plan.number_check(self.numbers)
                 ):
                     plan = step.plans[mask] = self.compiled.plan(self, step, mask)
+                if NATIVE_RECORDER:
+                    step.usual = finale_of(plan, mask)
                 tensors = [leaf.tensor for leaf in self.leaves]
                 numbers, generators, drawn = self.numbers, self.generators, self.draws
                 written = plan.written_storages(tensors) if plan.written else []
@@ -346,12 +362,25 @@ class Recorder:
                     )
                 )
 
+    def _finish_natively(self, step: Step) -> bool:
+        """Whether native code has done it."""
+        finale = step.usual
+        try:
+            done = NATIVE_RECORDER[0].finish(self, step, finale)
+        except BaseException as error:
+            self._fail(error)
+            raise
+        finale.plan.segment.by_python += done
+        return done
+
     def _begin(self) -> None:
         """Forget the path: the next operator begins a segment."""
         for t, edge, bit in self.histories:
             t._g = edge
             t._k = (t._k & ~K.AUTOGRAD) | bit
         self.flushes += 1
+        self.ended = self.at
+        self.tree.root.ahead = self.at.after
         for leaf in self.leaves:
             leaf.tensor = None
         for s in self.storages:
@@ -377,7 +406,7 @@ class Recorder:
         self.tree.recorder = Failed(error)
         self.tree = Tree()
         self.tree.recorder = self.tree.walker = self
-        self.at = self.tree.root
+        self.at = self.ended = self.tree.root
 
     def _has_more_than(self, at: Step) -> bool:
         return (

@@ -8,6 +8,7 @@ steps, so a tree serves one call at a time.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -22,10 +23,12 @@ class Leaf:
         number: position among the segment's leaves.
         first: the first leaf over the same memory; None if this is it.
         tensor: what is bound to it in the call under way, or None.
+        extents: sizes and strides of a host tensor as 64-bit numbers, for native code.
     """
 
     __slots__ = (
-        "device", "dtype", "first", "handle_type", "key", "number", "shape", "strides", "tensor",
+        "device", "dtype", "extents", "first", "handle_type", "key", "number", "shape", "strides",
+        "tensor",
     )  # fmt: skip
 
     def __init__(self, number: int, tensor: Any, first: Leaf | None) -> None:
@@ -37,6 +40,8 @@ class Leaf:
         self.shape = a.shape
         self.strides = a.strides
         self.handle_type = type(a)
+        extents = () if self.handle_type is DeviceArray else (*a.shape, *a.strides)
+        self.extents = struct.pack(f"<{len(extents)}q", *extents)
         self.first = first
         self.tensor: Any = None
 
@@ -127,16 +132,18 @@ class Step:
         wants: for each argument what a call must bring to be this step: a handle, a Leaf, a number's
             type, or a plain value; a tuple of those for a list of tensors.
         outputs: what it makes, in the operator's order; None where it makes nothing.
-        ahead: the step that followed last time.
+        ahead: the step that followed last time. after: the first of the next segment, where one ended
+            with this step last time; the root's is the first of a call.
         ends: whether the segment ends with it, because it may refuse values.
         line: (file, line, function) of the user's call.
+        usual: how the path ended here last time, if native code can (``finale.Finale``).
         leaves, numbers, generators, made: how many the path has had, this step's included.
     """
 
     __slots__ = (
-        "ahead", "call", "children", "edge", "ends", "generators", "handle", "key", "leaves", "line",
+        "after", "ahead", "call", "children", "edge", "ends", "generators", "handle", "key", "leaves", "line",
         "made", "new_leaves", "number_positions", "numbers", "outputs", "parent", "plans", "result",
-        "simple", "token", "wants",
+        "simple", "token", "usual", "wants",
     )  # fmt: skip
 
     def __init__(self, parent: Step | None, call: Any, wants: tuple[Any, ...]) -> None:
@@ -146,8 +153,10 @@ class Step:
         self.wants = wants
         self.children: dict[Any, Step] = {}
         self.ahead: Any = NOTHING
+        self.after: Any = NOTHING
         self.outputs: list[Output | None] = []
         self.plans: dict[Any, Any] = {}
+        self.usual: Any = None
         self.simple = self.ends = False
         self.result: Any = None
         self.line: tuple[str, int, str] = ("", 0, "")

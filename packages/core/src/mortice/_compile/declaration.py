@@ -55,6 +55,8 @@ class Declaration:
         describe: With ``options=None``: gives the options there are, for lists.
         native_entry: Makes one native callable of a replay plan (``mortice.native.NativePlan``), or
             gives None where the plan stays Python's.
+        native_recorder: Gives the native forms of what the recorder does in each call
+            (``mortice.native.NativeRecorder``), or None where it stays Python's.
     """
 
     options: Mapping[str, Option] | None = field(default_factory=_nothing)
@@ -64,6 +66,7 @@ class Declaration:
     check: Callable[[Mapping[str, Any]], None] | None = None
     describe: Callable[[], Mapping[str, Option]] | None = None
     native_entry: Callable[[Any], Any] | None = None
+    native_recorder: Callable[[], Any] | None = None
 
     def listed(self) -> Mapping[str, Option]:
         """The options there are, as far as they are known."""
@@ -84,6 +87,7 @@ def declare(
     check: Callable[[Mapping[str, Any]], None] | None = None,
     describe: Callable[[], Mapping[str, Option]] | None = None,
     native_entry: Callable[[Any], Any] | None = None,
+    native_recorder: Callable[[], Any] | None = None,
 ) -> Callable[..., Any]:
     """Note a Declaration on a backend's function; returns the function.
 
@@ -114,6 +118,7 @@ def declare(
         check,
         describe,
         native_entry,
+        native_recorder,
     )
     try:
         setattr(fn, _ATTRIBUTE, told)

@@ -24,7 +24,9 @@ from mortice._dispatch.keys import (
 
 
 class _Global:
-    __slots__ = ("recorders", "recording", "settle", "special", "views_may_be_stale", "watch")
+    __slots__ = (
+        "current", "recorders", "recording", "settle", "special", "views_may_be_stale", "watch",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.special = 0
@@ -32,6 +34,9 @@ class _Global:
         #: key to every operator of every thread, and memory is read only after ``settle``.
         self.recorders = 0
         self.watch = 0
+        #: The recorder that began or went on last, in whatever thread; for native code, which asks it
+        #: whether it is ``on`` in its own (``_capture/recorder.py``).
+        self.current: Any = None
         #: ``settle(tensor or storage, reader)``: bring memory up to date; ``reader`` names who asks.
         self.settle: Callable[[Any, str], None] = lambda what, reader: None
         #: Threads in anomaly mode or with saved-tensor hooks: recorders look only while it is not 0.
@@ -164,10 +169,13 @@ class unrecorded:
             if self._flush:
                 recorder.flush(self._why)
             THREAD.recorder = None
+            recorder.on = False
         return self
 
     def __exit__(self, *exc: object) -> None:
-        THREAD.recorder = self._recorder
+        THREAD.recorder = GLOBAL.current = recorder = self._recorder
+        if recorder is not None:
+            recorder.on = True
 
 
 def call_outside(grad: bool, function: Callable[..., Any], args: Sequence[Any]) -> Any:
@@ -179,6 +187,8 @@ def call_outside(grad: bool, function: Callable[..., Any], args: Sequence[Any]) 
     fields = THREAD.__dict__
     saved = None if not fields["is_special"] else fields.copy()
     recorder = fields["recorder"]
+    if recorder is not None:
+        recorder.on = False
     fields.update(_INSIDE[grad])
     if saved is None:
         with _LOCK:
@@ -194,7 +204,9 @@ def call_outside(grad: bool, function: Callable[..., Any], args: Sequence[Any]) 
                 GLOBAL.special -= 1
         else:
             fields.update(saved)
-        fields["recorder"] = recorder
+        fields["recorder"] = GLOBAL.current = recorder
+        if recorder is not None:
+            recorder.on = True
 
 
 def _without_modes(fields: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,343 @@
+"""The native recorder means what the one in Python does: every recorded case and program again."""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from packages.core.tests.capture import playing
+
+import mortice
+from mortice._capture import compiled as compiled_module
+from mortice._capture.compiled import Compiled
+from mortice._capture.interpret import by_operator
+from mortice._capture.kernels import install_recorder
+from mortice._capture.native_seam import NATIVE_RECORDER
+from mortice._compile.settings import Settings
+from mortice._dispatch.operator import clear_tables
+from mortice._dispatch.state import THREAD
+from mortice.compiler import declare
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "packages/core/tests/capture"))
+from packages.core.tests.capture import fuzz  # it imports its neighbours by name
+
+plugin = pytest.importorskip("mortice_inductor.plugin")
+
+
+@pytest.fixture(autouse=True)
+def finished() -> Iterator[list[bool]]:
+    """Makes the native recorder serve everything; what its ``finish`` said, call by call."""
+    made = plugin.native_recorder()
+    if made is None:
+        pytest.skip("native functions are off in this interpreter")
+    said: list[bool] = []
+
+    def finish(*args: Any) -> bool:
+        said.append(made.finish(*args))
+        return said[-1]
+
+    before = list(NATIVE_RECORDER)
+    NATIVE_RECORDER.clear()
+    install_recorder(lambda: dataclasses.replace(made, finish=finish))
+    yield said
+    NATIVE_RECORDER[:] = before
+    clear_tables()
+
+
+def recorded(fn: Any, run: Any = None) -> Compiled:
+    """Compiled so that the function runs in every call and its graphs are interpreted."""
+    segment = run or (lambda module, inputs, settings: by_operator(module))
+    settings = Settings(None, "interpreted", segment, recompile_limit=100)  # type: ignore[arg-type]
+    made = Compiled(fn, settings)
+    made.replay = None
+    return made
+
+
+def by_backend(backend: str) -> Callable[[Any], Any]:
+    def make(fn: Any) -> Any:
+        compiled = mortice.compile(fn, backend=backend)
+        compiled.replay = None
+        return compiled
+
+    return make
+
+
+def python_calls(f: Callable[[], Any]) -> list[str]:
+    names: list[str] = []
+
+    def note(frame: Any, event: str, _: Any) -> None:
+        if event == "call":
+            names.append(frame.f_code.co_name)
+
+    sys.setprofile(note)
+    try:
+        f()
+    finally:
+        sys.setprofile(None)
+    return names
+
+
+@pytest.mark.parametrize("c", playing.CASES, ids=lambda c: c.name)
+def test_natively_recorded_equals_eager(c: Any) -> None:
+    want, _ = playing.play(c.make, lambda f: f, 3)
+    got, _ = playing.play(c.make, by_backend("eager"), 3)
+    assert got == want
+
+
+@pytest.mark.parametrize("steady", [False, True])
+def test_random_programs(steady: bool, finished: list[bool]) -> None:
+    found = [fuzz.check(seed, recorded, steady=steady) for seed in range(80)]
+    assert not any(found), "\n\n".join(filter(None, found))
+    assert sum(finished) >= (60 if steady else 5)
+
+
+def test_random_programs_by_joint_graphs(finished: list[bool]) -> None:
+    make = by_backend("aot_eager")
+    found = [fuzz.check(seed, make, steady=True) for seed in range(1000, 1030)]
+    assert not any(found), "\n\n".join(filter(None, found))
+    assert sum(finished) >= 8
+
+
+def ten(x: Any, y: Any) -> Any:
+    for _ in range(5):
+        x = x * y
+        x = x.sin() - 0.5
+    return x
+
+
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_a_call_as_before_records_and_ends_natively(
+    requires_grad: bool, finished: list[bool]
+) -> None:
+    compiled = by_backend("inductor")(ten)
+    x = mortice.randn(4, requires_grad=requires_grad)
+    y = mortice.randn(4)
+    compiled(x, y)
+    finished.clear()
+    for _ in range(3):
+        calls = python_calls(lambda: compiled(x, y))
+        assert not {"recording", "record", "advancing", "fill", "plan", "_begin"} & set(calls)
+        assert mortice.allclose(compiled(x, y), ten(x, y))
+    assert finished == [True] * 6
+    if requires_grad:
+        (mine,) = mortice.autograd.grad(compiled(x, y).sum(), [x])
+        (theirs,) = mortice.autograd.grad(ten(x, y).sum(), [x])
+        assert mortice.allclose(mine, theirs)
+
+
+def test_each_segment_of_a_call_is_expected(finished: list[bool]) -> None:
+    def f(x: Any) -> Any:
+        y = x * 2
+        if y.sum().item() > 0:
+            y = y + 1
+        return y.sum().item(), y * y
+
+    compiled = recorded(f)
+    x = mortice.ones(3)
+    compiled(x)
+    finished.clear()
+    calls = python_calls(lambda: compiled(x))
+    assert "record" not in calls
+    assert finished == [True] * 3
+    assert compiled(x)[0] == 9
+    assert compiled(-x)[0] == -6
+
+
+def test_numbers_are_taken_by_type_and_constants_by_value() -> None:
+    compiled = recorded(lambda x, n, dim, p: (x * n).sum(dim).clamp(min=p))
+    x = mortice.tensor([[1.0, -2.0], [3.0, -4.0]])
+    for n in (2, 3, 2.5, True, -0.0, 0.0, 2):
+        for dim in (0, 1, (0, 1)):
+            for p in (0.5, 0.25 + 0.25, -1):
+                want = (x * n).sum(dim).clamp(min=p)
+                for _ in range(2):
+                    got = compiled(x, n, dim, p)
+                    assert got.dtype is want.dtype
+                    assert repr(got.tolist()) == repr(want.tolist())
+
+
+def test_tensors_that_others_hold_are_results_too() -> None:
+    kept: list[Any] = []
+
+    def f(x: Any, keep: bool) -> Any:
+        y = x + 1
+        if keep:
+            kept.append(y)
+        return y * 2
+
+    compiled = recorded(f)
+    x = mortice.ones(2)
+    for keep in (False, False, True, True, False, True):
+        assert compiled(x, keep).tolist() == [4, 4]
+    assert [t.tolist() for t in kept] == [[2, 2]] * 3
+
+
+def test_what_nobody_holds_dies_at_once() -> None:
+    gone: list[bool] = []
+
+    def f(x: Any) -> Any:
+        y = x + 1
+        seen = weakref.ref(y)
+        y = y * 2
+        gone.append(seen() is None)
+        return y
+
+    compiled = recorded(f)
+    for _ in range(3):
+        compiled(mortice.ones(2))
+    assert gone == [True] * 3
+
+
+def test_inputs_are_not_kept() -> None:
+    compiled = by_backend("inductor")(ten)
+    y = mortice.ones(4)
+    for _ in range(4):
+        x = mortice.ones(4)
+        compiled(x, y)
+        seen = weakref.ref(x)
+        del x
+        assert seen() is None
+
+
+def test_memory_is_neither_lost_nor_freed_twice(finished: list[bool]) -> None:
+    compiled = by_backend("inductor")(ten)
+    x, y = mortice.ones(4), mortice.ones(4)
+
+    def counts() -> list[int]:
+        finished.clear()
+        gc.collect()
+        return [sys.getrefcount(o) for o in (x, y, x._k, x._t, None, True, False, type(x))]
+
+    for _ in range(50):
+        compiled(x, y)
+    before = counts()
+    for _ in range(2000):
+        compiled(x, y)
+    assert all(abs(a - b) < 100 for a, b in zip(before, counts()))
+
+
+def test_a_graph_that_fails_says_so() -> None:
+    fails = [False]
+
+    def backend(module: Any, inputs: Sequence[Any], settings: Any) -> Any:
+        run = by_operator(module)
+
+        def maybe(*args: Any) -> Any:
+            if fails[0]:
+                raise ArithmeticError("on purpose")
+            return run(*args)
+
+        return maybe
+
+    pending: list[Any] = []
+
+    def f(x: Any) -> Any:
+        pending[:] = [x + 1]
+        return pending[0] * 2
+
+    compiled = recorded(f, backend)
+    x = mortice.ones(2)
+    for _ in range(3):
+        compiled(x)
+    fails[0] = True
+    with pytest.raises(ArithmeticError, match="on purpose"):
+        compiled(x)
+    with pytest.raises(mortice.errors.InvalidState, match="on purpose"):
+        pending[0].tolist()
+    fails[0] = False
+    assert compiled(x).tolist() == [4, 4]
+    assert THREAD.recorder is None
+
+
+def test_outputs_laid_out_otherwise_are_laid_out_as_recorded() -> None:
+    def backend(module: Any, inputs: Sequence[Any], settings: Any) -> Any:
+        run = by_operator(module)
+        return lambda *args: [t.t().contiguous().t() for t in run(*args)]
+
+    compiled = recorded(lambda x: x + 1, backend)
+    x = mortice.arange(6.0).reshape(2, 3)
+    for _ in range(3):
+        found = compiled(x)
+        assert found.stride() == (3, 1)
+        assert found.tolist() == (x + 1).tolist()
+
+
+def test_a_pending_tensor_that_was_changed() -> None:
+    def f(x: Any) -> Any:
+        y = x * 2
+        y.requires_grad_(True)
+        z = y * 3
+        return y, z
+
+    compiled = recorded(f)
+    for _ in range(3):
+        y, z = compiled(mortice.ones(2))
+        z.sum().backward()
+        assert y.is_leaf
+        assert y.grad.tolist() == [3, 3]
+
+
+def test_another_thread_waits_and_is_waited_for() -> None:
+    found: list[float] = []
+
+    def f(x: Any, held: bool) -> Any:
+        y = x + 1
+        if held:
+            recorder = THREAD.recorder
+            worker = threading.Thread(target=lambda: found.append(y.sum().item()))
+            recorder.busy = True
+            worker.start()
+            while not recorder.asked:
+                time.sleep(0.001)
+            recorder.busy = False
+            z = y * 2
+            worker.join()
+            return z
+        return y * 2
+
+    compiled = recorded(f)
+    x = mortice.ones(3)
+    for held in (False, False, True, True, False):
+        assert compiled(x, held).tolist() == [4, 4, 4]
+    assert found == [6, 6]
+
+
+def test_two_threads_run_one_function() -> None:
+    compiled = by_backend("inductor")(ten)
+    wrong: list[Any] = []
+
+    def work(seed: int) -> None:
+        x = mortice.full((4,), float(seed))
+        want = ten(x, x).tolist()
+        wrong.extend(got for _ in range(300) if (got := compiled(x, x).tolist()) != want)
+
+    workers = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    for w in workers:
+        w.start()
+    for w in workers:
+        w.join()
+    assert wrong == []
+
+
+def test_a_backend_is_asked_after_some_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiled_module, "NATIVE_AFTER", 3)
+    NATIVE_RECORDER.clear()
+    asked: list[int] = []
+
+    def backend(gm: Any, inputs: Any, *, options: Any = None) -> Any:
+        return gm
+
+    declare(backend, native_recorder=lambda: asked.append(1))
+    compiled = mortice.compile(lambda x: x + 1, backend=backend)
+    compiled.replay = None
+    for _ in range(6):
+        compiled(mortice.ones(2))
+    assert asked == [1]
