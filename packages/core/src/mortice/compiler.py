@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from mortice._base.errors import nearest
 from mortice._capture.dynamic import mark_dynamic, mark_static
-from mortice._compile.control import allow_in_graph, disable, reset
+from mortice._capture.stance import set_stance
+from mortice._compile.control import EXPORTING, allow_in_graph, disable, reset
 from mortice._compile.declaration import DEFAULT_MODE, Declaration, Option, declare, mode_options
 from mortice._compile.registry import (
     get_default_backend,
@@ -23,17 +24,21 @@ from mortice._plugins.groups import HIDDEN_TAGS
 
 if TYPE_CHECKING:
     from mortice._compile.explain import Report, explain
+    from mortice._compile.front import compile
 
 __all__ = [
     "Declaration",
     "Option",
     "Report",
     "allow_in_graph",
+    "compile",
     "declare",
     "disable",
     "explain",
     "get_default_backend",
     "is_compiling",
+    "is_dynamo_compiling",
+    "is_exporting",
     "list_backends",
     "list_mode_options",
     "list_options",
@@ -46,6 +51,7 @@ __all__ = [
     "register_experimental_backend",
     "reset",
     "set_default_backend",
+    "set_stance",
 ]
 
 
@@ -61,8 +67,18 @@ def list_backends(exclude_tags: Iterable[str] | None = HIDDEN_TAGS) -> list[str]
 
 
 def is_compiling() -> bool:
-    """Whether the call of a compiled function is being captured by this thread."""
+    """Whether this thread captures the call of a compiled function, or exports a program."""
+    return THREAD.recorder is not None or EXPORTING.on
+
+
+def is_dynamo_compiling() -> bool:
+    """Whether this thread captures the call of a compiled function. The name is PyTorch's."""
     return THREAD.recorder is not None
+
+
+def is_exporting() -> bool:
+    """Whether this thread runs a program for ``mortice.export.export``."""
+    return EXPORTING.on
 
 
 def options_of(backend: Any = None) -> Mapping[str, Option]:
@@ -96,4 +112,8 @@ def __getattr__(name: str) -> Any:
         from mortice._compile import explain as found
 
         return getattr(found, name)
+    if name == "compile":
+        from mortice._compile.front import compile as found
+
+        return found
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}.{nearest(name, __all__)}")

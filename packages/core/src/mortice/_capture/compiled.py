@@ -12,7 +12,7 @@ from typing import Any
 
 from mortice._capture import instances
 from mortice._capture.build import build
-from mortice._capture.dynamic import symbols_for
+from mortice._capture.dynamic import Symbols, symbols_for
 from mortice._capture.family import Family, Outline, Variant, outline
 from mortice._capture.interpret import by_operator
 from mortice._capture.kernels import install_recorder
@@ -21,6 +21,7 @@ from mortice._capture.reasons import note_recompiled
 from mortice._capture.recorder import Recorder
 from mortice._capture.replay import Replay
 from mortice._capture.segment import Plan, Segment, wanted_cells
+from mortice._capture.stance import NOW, never, refuse
 from mortice._capture.trace import CallTrace
 from mortice._capture.tree import Leaf, Step, Tree, path
 from mortice._capture.verdict import Verdict
@@ -69,6 +70,8 @@ class Compiled:
         return f"<compiled {name}, backend {self.settings.backend_name}>"
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        if NOW.eager:
+            return self.fn(*args, **kwargs)
         native = self.native
         if native is not None:
             return native(*args, **kwargs)
@@ -166,6 +169,13 @@ class Compiled:
             if family is None:
                 family = self._families[now.key] = Family()
             variant = family.find(now.values, numbers)
+            if variant is None and not NOW.compiles:
+                refuse(getattr(self.fn, "__qualname__", repr(self.fn)), steps[0].line)
+                module = build(steps, wanted, numbers, len(recorder.generators), Symbols.none(now))
+                once = Segment(
+                    "not compiled", module, by_operator(module), steps[0].line, compiled=False
+                )
+                return Plan(once, wanted, steps, mask, never)
             if variant is None:
                 variant = self._compile(steps, wanted, recorder, now, family)
                 if self._is_worth_keeping(variant.segment):

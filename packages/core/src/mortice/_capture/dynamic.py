@@ -61,13 +61,19 @@ class Symbols:
         self.arguments: dict[tuple[int, ...], Any] = {}
         self.expected: list[Any] = []
 
+    @staticmethod
+    def none(now: Outline) -> Symbols:
+        """No symbols: the graph is for these integers alone."""
+        found = Symbols()
+        found.expected = list(now.values)
+        return found
+
 
 def symbols_for(
     now: Outline, samples: Sequence[tuple[int, ...]], dynamic: bool | None, leaves: Sequence[Any]
 ) -> Symbols:
     """Symbols for the sizes that changed since earlier calls, or that were asked for."""
-    found = Symbols()
-    found.expected = list(now.values)
+    found = Symbols.none(now)
     if dynamic is False:
         return found
     places: list[int] = []

@@ -20,6 +20,7 @@ from mortice._capture.guard_code import Unreachable
 from mortice._capture.guards import Guard
 from mortice._capture.native_seam import NATIVE_AFTER
 from mortice._capture.prefix import Prefix
+from mortice._capture.stance import NOW
 
 #: Calls with effects, or things unknown, that are observed before the function always runs.
 IMPURE_CALLS = 2
@@ -89,8 +90,8 @@ class Replay:
         alternatives = self.roots if node is None else node.children.get(key, ())
         self._note_miss(alternatives, args, kwargs)
         width = len(alternatives) if node is None else max(len(alternatives), len(node.children))
-        insert = self.observing and width < ALTERNATIVES
-        if node is not None and not insert:
+        insert = self.observing and NOW.compiles and width < ALTERNATIVES
+        if node is not None and not insert and NOW.compiles:
             self._useless(node)
         if not insert and not (prefix is not None and prefix.writes):
             return self.compiled.call_recorded(args, kwargs, prefix=prefix)[0]

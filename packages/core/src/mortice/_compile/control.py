@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable
 from typing import Any
 
 from mortice._base.errors import ArgumentError
 from mortice._capture import instances
 from mortice._dispatch.state import unrecorded
+
+
+class _Exporting(threading.local):
+    on = False
+
+
+#: ``on`` while this thread exports a program.
+EXPORTING = _Exporting()
 
 
 def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None) -> Any:

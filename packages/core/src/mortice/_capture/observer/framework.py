@@ -48,7 +48,7 @@ _PURE = frozenset(
         "new_full", "new_ones", "new_zeros", "cdist", "gradient", "einsum", "tensordot",
         "chain_matmul", "promote_types", "can_cast", "result_type", "finfo", "iinfo",
         "is_tensor", "is_grad_enabled", "get_default_dtype", "get_default_device", "broadcast_shapes",
-        "is_compiling",
+        "is_compiling", "is_dynamo_compiling", "is_exporting",
         "T", "mT", "H", "mH", "real", "imag",
     )
 )  # fmt: skip

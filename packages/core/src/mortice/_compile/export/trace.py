@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from mortice._autograd.grad_mode import no_grad
 from mortice._base.errors import ExportError, GuardOnDataDependent, MorticeError
 from mortice._capture.fake import FakeTensorMode
+from mortice._compile.control import EXPORTING
 from mortice._compile.export.dims import Dim, DimHint, by_leaf
 from mortice._compile.export.guards import InputGuards, TensorGuard, ValueGuard
 from mortice._compile.export.lift import lifted
@@ -218,7 +220,7 @@ class _Attempt:
         wanted = self.wanted
         args, kwargs = wanted.spec.unflatten(self.leaves)
         try:
-            with no_grad():
+            with no_grad(), _exporting():
                 gm = trace(wanted.mod, args, kwargs, None, "fake", fake_mode=self.mode)
         except GuardOnDataDependent as error:
             if retry:
@@ -317,3 +319,14 @@ def _fixed(size: Any, fixed: dict[str, int]) -> Any:
     if type(size) is int or not size.symbols & fixed.keys():
         return size
     return size.evaluate(fixed) if size.symbols <= fixed.keys() else size
+
+
+@contextmanager
+def _exporting() -> Generator[None, None, None]:
+    """``mortice.compiler.is_exporting()`` within."""
+    before = EXPORTING.on
+    EXPORTING.on = True
+    try:
+        yield
+    finally:
+        EXPORTING.on = before
