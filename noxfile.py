@@ -307,6 +307,24 @@ def opencl(session: nox.Session) -> None:
         session.run("python", "docs/devices_table.py", "--check", "opencl", "npu")
 
 
+@nox.session
+def xccl(session: nox.Session) -> None:
+    """Test mortice-xccl on oneCCL, whose wheels' files clash with MPICH's: alone."""
+    if (sys.platform, platform.machine()) != ("linux", "x86_64"):
+        session.skip("oneCCL is wheels for Linux on x86-64 alone")
+    install(session, f"{OURS}-xccl[oneccl]", f"{OURS}-testing", *TEST)
+    where = session.posargs or ["packages/dist-xccl/tests"]
+    session.run("pytest", "-q", *where)
+
+
+@nox.session
+def ray(session: nox.Session) -> None:
+    """Test mortice-ray on a Ray cluster of three nodes on this machine."""
+    install(session, f"{OURS}-ray[ray]", *TEST)
+    where = session.posargs or ["packages/launch-ray/tests"]
+    session.run("pytest", "-q", *where)
+
+
 def debian_has(session: nox.Session, package: str) -> bool:
     """Say whether a Debian package is installed."""
     status = session.run_install(

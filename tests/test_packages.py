@@ -28,6 +28,7 @@ BUDGETS: dict[str, tuple[int, set[str]]] = {
     "mortice-nccl": (60_000, {"mortice", "numpy", "nccl4py"}),
     "mortice-ucc": (60_000, {"mortice", "numpy"}),
     "mortice-xccl": (60_000, {"mortice", "numpy"}),
+    "mortice-ray": (60_000, {"mortice"}),
     "mortice-nn": (200_000, {"mortice", "numpy"}),
     "mortice-testing": (300_000, {"mortice", "click", "numpy", "pytest", "hypothesis"}),
 }

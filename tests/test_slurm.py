@@ -16,11 +16,11 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.system, pytest.mark.timeout(1000)]
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "sinfo", "squeue")
 # Bounds that end a hang: far more than any of it takes.
-PATIENCE = 120.0
+PATIENCE = 300.0
 
 # One node, this machine; no cgroups, which a container may not let us have.
 CONFIGURATION = """\
@@ -166,11 +166,26 @@ class Run:
         return int(path.read_text())
 
     def finish(self) -> tuple[int, str, str]:
-        try:
-            out, err = self.child.communicate(timeout=PATIENCE)
-        finally:
-            self.child.kill()
+        out, err = self.child.communicate(timeout=PATIENCE)
         return self.child.returncode, out, err
+
+
+Start = Callable[..., Run]
+
+
+@pytest.fixture
+def start(slurm: dict[str, str], tmp_path: Path) -> Iterator[Start]:
+    """Start a run; it is ended with the test."""
+    made: list[Run] = []
+
+    def begin(*options: str, doing: str) -> Run:
+        made.append(Run(tmp_path, slurm, *options, doing=doing))
+        return made[-1]
+
+    yield begin
+    for run in made:
+        run.child.kill()
+        run.child.communicate()
 
 
 def alive(pid: int) -> bool:
@@ -180,22 +195,22 @@ def alive(pid: int) -> bool:
         return False
 
 
-def test_ranks_are_tasks(slurm: dict[str, str], tmp_path: Path) -> None:
-    status, out, err = Run(tmp_path, slurm, doing="pass").finish()
+def test_ranks_are_tasks(start: Start) -> None:
+    status, out, err = start(doing="pass").finish()
     assert status == 0, err
     assert sorted(out.splitlines()) == [
         f"{rank}: sum 2 in attempt 0 as task {rank}" for rank in (0, 1)
     ]
 
 
-def test_the_status_is_that_of_the_rank_that_failed(slurm: dict[str, str], tmp_path: Path) -> None:
-    status, _, err = Run(tmp_path, slurm, doing="fail").finish()
+def test_the_status_is_that_of_the_rank_that_failed(start: Start) -> None:
+    status, _, err = start(doing="fail").finish()
     assert status == 7, err
     assert "rank 1 ended with status 7" in err
 
 
-def test_a_killed_rank_restarts_the_gang(slurm: dict[str, str], tmp_path: Path) -> None:
-    run = Run(tmp_path, slurm, "--max-restarts", "1", "--grace", "3", doing="wait")
+def test_a_killed_rank_restarts_the_gang(start: Start) -> None:
+    run = start("--max-restarts", "1", "--grace", "3", doing="wait")
     first = [run.pid(rank) for rank in (0, 1)]
     os.kill(first[1], signal.SIGKILL)
     status, out, err = run.finish()
@@ -205,8 +220,8 @@ def test_a_killed_rank_restarts_the_gang(slurm: dict[str, str], tmp_path: Path) 
     until(lambda: not any(map(alive, first)), "the end of the first attempt's ranks")
 
 
-def test_a_signal_ends_the_job(slurm: dict[str, str], tmp_path: Path) -> None:
-    run = Run(tmp_path, slurm, "--grace", "3", doing="wait")
+def test_a_signal_ends_the_job(start: Start) -> None:
+    run = start("--grace", "3", doing="wait")
     ranks = [run.pid(rank) for rank in (0, 1)]
     run.child.send_signal(signal.SIGTERM)
     status, _, err = run.finish()

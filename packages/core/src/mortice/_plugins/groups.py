@@ -129,6 +129,7 @@ PROVIDERS: dict[tuple[str, str], str] = {
     ("distributed", "nccl4py"): "mortice-nccl",
     ("distributed", "ucc"): "mortice-ucc",
     ("distributed", "xccl"): "mortice-xccl",
+    ("launcher", "ray"): "mortice-ray",
     ("module", "nn"): "mortice-nn",
     ("module", "optim"): "mortice-nn",
     ("module", "utils.data"): "mortice-nn",

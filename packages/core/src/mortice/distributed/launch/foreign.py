@@ -23,8 +23,8 @@ from mortice.errors import Unavailable
 
 from .agreement import Agreement, serve
 from .job import SIGNALLED, Job, Launcher
-from .local import Signalled, handling_signals, say
-from .processes import Processes, status
+from .local import Signalled, handling_signals
+from .processes import Processes, say, status
 
 _ASK_EVERY = 0.25
 

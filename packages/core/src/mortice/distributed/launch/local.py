@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -15,7 +14,7 @@ import pluggy
 
 from .agreement import Agreement, part, serve
 from .job import SIGNALLED, Job, Launcher
-from .processes import Processes, described, status
+from .processes import Processes, described, say, status
 
 _TICK = 0.1
 _ASK_EVERY = 0.25
@@ -127,11 +126,6 @@ def _raise(number: int, frame: FrameType | None) -> None:
     # A second one must not interrupt the clearing up.
     signal.signal(number, signal.SIG_IGN)
     raise Signalled(number)
-
-
-def say(text: str) -> None:
-    """Tell whoever started the run."""
-    print(f"mortice run: {text}", file=sys.stderr, flush=True)
 
 
 @pluggy.HookimplMarker("mortice")

@@ -169,3 +169,8 @@ def described(code: int) -> str:
         return f"signal {signal.Signals(-code).name}"
     except ValueError:
         return f"signal {-code}"
+
+
+def say(text: str) -> None:
+    """Tell whoever started the run."""
+    print(f"mortice run: {text}", file=sys.stderr, flush=True)
