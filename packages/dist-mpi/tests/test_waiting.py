@@ -1,4 +1,5 @@
-"""How a request is waited for: polled at once, then with the core given away, then with pauses."""
+"""How a request is waited for: polled at once, then with the core offered to others in between, then
+with ever longer pauses."""
 
 from __future__ import annotations
 
@@ -27,9 +28,9 @@ class Request:
 def waited(monkeypatch: pytest.MonkeyPatch, polls: int, *, spins: int, nbytes: int) -> Counter[str]:
     """What is done between the polls, on a clock that stands still."""
     seen: Counter[str] = Counter()
-    clock = SimpleNamespace(monotonic=lambda: 0.0, sleep=lambda _: seen.update(["sleep"]))
+    clock = SimpleNamespace(monotonic=lambda: 0.0, sleep=lambda s: seen.update([f"sleep {s:g}"]))
     monkeypatch.setattr(communicator, "time", clock)
-    monkeypatch.setattr(communicator, "_give_way", lambda: seen.update(["give way"]))
+    monkeypatch.setattr(communicator, "_offer_core", lambda: seen.update(["offer"]))
     comm = object.__new__(MpiCommunicator)
     comm._spins = range(spins)
     comm._wait(Request(polls), np.zeros(nbytes, np.uint8))
@@ -42,17 +43,19 @@ def test_small_data_are_polled_for_without_a_pause(monkeypatch: pytest.MonkeyPat
 
 def test_more_data_are_polled_for_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not waited(monkeypatch, 5000, spins=100, nbytes=1 << 20)
-    assert waited(monkeypatch, 5000, spins=100, nbytes=4)["give way"]
+    assert waited(monkeypatch, 150, spins=100, nbytes=4) == {"offer": 49}
 
 
-def test_the_core_is_given_away_before_anything_sleeps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sleep of no time lasts 50 us and more on Linux: 64 KiB are there in 15 us."""
-    assert waited(monkeypatch, 1001, spins=0, nbytes=4) == {"give way": 1000}
+def test_where_ranks_share_cores_they_offer_them_and_then_leave_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert waited(monkeypatch, 1001, spins=0, nbytes=4) == {"offer": 50, "sleep 0": 950}
+    assert waited(monkeypatch, 101, spins=0, nbytes=1 << 20) == {"offer": 100}
 
 
 def test_late_ranks_are_awaited_with_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(communicator, "_EAGER", -1.0)
-    assert waited(monkeypatch, 11, spins=0, nbytes=0) == {"sleep": 10}
+    assert waited(monkeypatch, 11, spins=0, nbytes=0) == {"sleep 0.0002": 10}
 
 
 def test_what_a_failed_wait_used_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
