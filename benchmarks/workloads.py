@@ -120,7 +120,7 @@ def _attention(o: Ops, x: Any, w: Any, b: Any, wo: Any, bo: Any) -> Any:
         return o.transpose(o.reshape(z, (n, t, HEADS, size)), (0, 2, 1, 3))
 
     z = o.matmul(x, w) + b
-    q, k, v = (heads(z[:, :, i * d : (i + 1) * d]) for i in range(3))
+    q, k, v = [heads(z[:, :, i * d : (i + 1) * d]) for i in range(3)]
     scores = o.matmul(q, o.transpose(k, (0, 1, 3, 2))) * (size**-0.5)
     out = o.matmul(o.softmax(scores), v)
     return o.matmul(o.reshape(o.transpose(out, (0, 2, 1, 3)), (n, t, d)), wo) + bo

@@ -23,7 +23,10 @@ class Limits(NamedTuple):
 #: 2.4's OpenBLAS with its kernels SkylakeX for avx512 and Haswell for avx2) for products of 1 to
 #: 2048 rows, columns and k's in all four orders. No entry: not measured, and BLAS is taken.
 MEASURED: dict[tuple[str, str], Limits] = {
-    ("avx512", "f32"): Limits(4, 16, 256),
+    ("avx512", "f32"): Limits(4, 16, 128),
+    ("avx512", "f64"): Limits(3, 8, 128),
+    ("avx2", "f32"): Limits(3, 8, 1),
+    ("avx2", "f64"): Limits(3, 8, 1),
 }
 
 
