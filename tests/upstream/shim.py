@@ -357,8 +357,8 @@ def _supported(optional: bool) -> dict[Any, str]:
     kinds: list[Any] = [T, int, float, bool, number]
     if optional:
         kinds += [str, mortice.dtype, mortice.device]
-        kinds += [k | None for k in kinds]
-        items = (T, int, float, bool, number, T | None)
+        kinds += [typing.Union[k, None] for k in kinds]  # noqa: UP007  as the tests take it apart
+        items = (T, int, float, bool, number, typing.Union[T, None])  # noqa: UP007
         kinds += [typing.Sequence[k] for k in items] + [list[k] for k in items]
     else:
         kinds.append(list[T])
