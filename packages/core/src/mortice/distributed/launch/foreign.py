@@ -164,7 +164,6 @@ class SlurmLauncher(ForeignLauncher):
             "--kill-on-bad-exit=0",
             f"--export=ALL,{','.join(variables)}",
             f"--job-name={job.run_id}",
-            "--unbuffered",
         ]
         if job.world_size > 1:
             line.append("--label")
