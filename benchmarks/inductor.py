@@ -7,12 +7,15 @@ spin after their work would spoil a neighbour's figure. A process compiles with 
 is the compile time: the first call, less one call afterwards), is compared with mortice eager, and
 then timed in batches; the phases of all frameworks come in turn, several times. Reported are the
 median of the batches and the spread of the phases' medians, in CPU time on one thread and in wall
-time on more. Writes benchmarks/results/inductor.md.
+time on more. A second process with the first one's caches gives its first call likewise, and a
+process that does nothing else, with empty caches, its time from start to first result. Writes
+benchmarks/results/inductor.md.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import statistics
@@ -41,19 +44,26 @@ BATCH_SECONDS = 0.02
 
 
 def child(framework: str, workload: str, threads: int, batches: int) -> None:
-    """Measures, and prints one line of JSON."""
+    """Measures, and prints one line of JSON; without batches, the time from start to first result."""
     import numpy as np
     from frameworks import FRAMEWORKS
 
     w = next(x for x in WORKLOADS if x.name == workload)
     try:
         prepared = FRAMEWORKS[framework](w, threads)
-        _initialise(framework)
+        if batches:
+            _initialise(framework)
     except (Unsaid, ImportError) as missing:
         print(json.dumps({"missing": str(missing) or "no natural way to say it"}))
         return
     # On one thread CPU time is wall time less what other processes took.
     clock = time.process_time if threads == 1 else time.perf_counter
+    if not batches:
+        prepared.call()
+        whole = time.process_time() if threads == 1 else time.time() - float(os.environ["BENCH_AT"])
+        print(json.dumps({"whole": whole}))
+        return
+    gc.collect()  # whoever allocates next would pay for the imports
     ready = clock()
     prepared.call()
     first = clock() - ready
@@ -110,7 +120,18 @@ def _batch(call: Any, count: int, clock: Any) -> float:
 
 
 def measure(framework: str, w: Workload, threads: int, batches: int, scratch: Path) -> Any:
-    """The child's figures, with the path of its results; None where it cannot say it."""
+    """The children's figures, with the path of the results; None where it cannot say it."""
+    folder = tempfile.mkdtemp(dir=scratch)
+    found = _run(framework, w, threads, batches, folder)
+    if found is None:
+        return None
+    again = _run(framework, w, threads, 1, folder)
+    alone = _run(framework, w, threads, 0, tempfile.mkdtemp(dir=scratch))
+    return {**found, "second": again["first"] - min(found["times"]), "whole": alone["whole"]}
+
+
+def _run(framework: str, w: Workload, threads: int, batches: int, folder: str) -> Any:
+    """One child's figures, with caches in ``folder``."""
     n = str(threads)
     environ = {k: v for k, v in os.environ.items() if k not in DROPPED}
     environ.pop("OPENBLAS_L2_SIZE", None)
@@ -118,8 +139,8 @@ def measure(framework: str, w: Workload, threads: int, batches: int, scratch: Pa
         ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "MORTICE_NUM_THREADS",
          "NUMBA_NUM_THREADS"), n,
     )  # fmt: skip
-    folder = tempfile.mkdtemp(dir=scratch)
     environ |= {
+        "BENCH_AT": str(time.time()),
         "MORTICE_CACHE_DIR": folder, "TORCHINDUCTOR_CACHE_DIR": folder,
         "BENCH_RESULTS": str(Path(folder) / "results.npz"),
         "XLA_FLAGS": f"--xla_cpu_multi_thread_eigen={'true' if threads > 1 else 'false'} "
@@ -228,21 +249,13 @@ def report(rows: list[dict[str, Any]], frameworks: list[str]) -> tuple[list[str]
             + f" | {ratio:.2f} ({name}) | {min(phases):.2f} to {max(phases):.2f} | {w.target:g} | "
             + f"{'yes' if ok else 'no'} |"
         )
-    lines += [
-        "",
-        "Compile time (first call less one call, caches empty, framework initialised):",
-        "",
-    ]
     compiled = [f for f in frameworks if "eager" not in f]
-    lines.append("| workload | threads | " + " | ".join(compiled) + " |")
-    lines.append("|---" * (len(compiled) + 2) + "|")
-    for row in rows:
-        cells = []
-        for f in compiled:
-            ones = row["found"].get(f, [])
-            spent = [one["first"] - min(one["times"]) for one in ones]
-            cells.append(duration(max(statistics.median(spent), 0.0)) if spent else "")
-        lines.append(f"| {row['workload'].name} | {row['threads']} | " + " | ".join(cells) + " |")
+    lines += _table(rows, compiled, "Compile time (first call less one call, caches empty, framework "
+                    "initialised):", lambda one: one["first"] - min(one["times"]))  # fmt: skip
+    lines += _table(rows, compiled, "The same in a second process, with the first one's caches "
+                    "(jax and numba keep none unless told to):", lambda one: one["second"])  # fmt: skip
+    lines += _table(rows, frameworks, "From the start of a process to its first result, caches empty:",
+                    lambda one: one["whole"])  # fmt: skip
     lines += ["", "Greatest difference from mortice eager, relative to the greatest element:", ""]
     lines += [
         f"- {row['workload'].name}: "
@@ -251,6 +264,21 @@ def report(rows: list[dict[str, Any]], frameworks: list[str]) -> tuple[list[str]
         if row["threads"] == rows[0]["threads"]
     ]
     return lines, good
+
+
+def _table(
+    rows: list[dict[str, Any]], frameworks: list[str], title: str, figure: Callable[[Any], float]
+) -> list[str]:
+    """A table of one figure per framework: the median of the phases."""
+    lines = ["", title, "", "| workload | threads | " + " | ".join(frameworks) + " |",
+             "|---" * (len(frameworks) + 2) + "|"]  # fmt: skip
+    for row in rows:
+        cells: list[str] = []
+        for f in frameworks:
+            spent = [figure(one) for one in row["found"].get(f, [])]
+            cells.append(duration(max(statistics.median(spent), 0.0)) if spent else "")
+        lines.append(f"| {row['workload'].name} | {row['threads']} | " + " | ".join(cells) + " |")
+    return lines
 
 
 def main() -> None:

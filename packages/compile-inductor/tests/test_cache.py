@@ -13,8 +13,8 @@ import pytest
 from inductor_graphs import assert_same, graph
 
 import mortice
-from mortice_inductor import compile_fx, config
-from mortice_inductor.lowering import LOWERINGS
+from mortice_inductor import cache, compile_fx, config, front
+from mortice_inductor.lowering import LOWERINGS, user
 from mortice_inductor.runtime import code
 
 PROGRAM = """
@@ -68,6 +68,39 @@ def test_no_tool_is_looked_for_and_no_process_started(tmp_path: Path) -> None:
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
     found = child(tmp_path / "cache", PATH="/nonexistent", PYTHONPATH=path)
     assert found[:2] == ["True", "True"]
+
+
+def test_a_hit_is_for_the_same_in_everything(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Another option, another version, another source, a lowering of one's own: each is a miss."""
+    monkeypatch.setenv("MORTICE_CACHE_DIR", str(tmp_path))
+    compiled: list[Any] = []
+    original = front._compiled
+    monkeypatch.setattr(front, "_compiled", lambda *a: compiled.append(a) or original(*a))
+    x, y = mortice.full((3, 4), 0.5), mortice.full((4,), 2.0)
+
+    def misses() -> int:
+        before = len(compiled)
+        assert_same(compile_fx(graph(chain, 2), [x, y])(x, y)[0], (x * y).exp().sum(1))
+        return len(compiled) - before
+
+    assert [misses(), misses()] == [1, 0]
+    with config.patch(fusion=False):
+        assert [misses(), misses()] == [1, 0]
+    with monkeypatch.context() as m:
+        m.setattr(mortice, "__version__", "0.0.0")
+        assert [misses(), misses()] == [1, 0]
+    with monkeypatch.context() as m:
+        m.setattr(cache, "_own_sources", b"other sources")
+        assert [misses(), misses()] == [1, 0]
+    with monkeypatch.context() as m:
+        m.setitem(user.USER, "exp.default", LOWERINGS["exp.default"])
+        assert [misses(), misses()] == [1, 1]  # what a function does cannot be written down
+    assert misses() == 0
+    for entry in (tmp_path / "llvm").iterdir():
+        entry.write_bytes(entry.read_bytes()[:-1] + b"?")
+    assert [misses(), misses()] == [1, 0]
 
 
 def chain(c: Any, a: Any, b: Any) -> Any:

@@ -5,8 +5,11 @@ import math
 import numpy as np
 import pytest
 
-from mortice_llvm import kernels
+from mortice_llvm import kernels, target
+from mortice_llvm.emit import emit_kernel
 from mortice_llvm.errors import NotAvailable, UnknownKernel
+from mortice_llvm.kernels.build import build
+from mortice_llvm.kernels.table import entry
 
 SIZES = (0, 1, 15, 64, 65, 1000, 40_003)
 
@@ -27,6 +30,25 @@ def test_every_element_is_written_and_none_beyond(level, call, n):
     call(kernels.pointwise("square"), y, x, n)
     assert np.array_equal(y[:n], x * x)
     assert (y[n:] == 7).all()
+
+
+@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+def test_a_long_body_writes_every_element_and_none_beyond(level, call, dtype, n):
+    kind = {"f32": np.float32, "f64": np.float64}[dtype]
+    x = np.random.default_rng(n).standard_normal(n).astype(kind)
+    y = np.full(n + 3, 7, kind)
+    call(kernels.pointwise("exp", dtype), y, x, n)
+    assert np.allclose(y[:n], np.exp(x), rtol=1e-6)
+    assert (y[n:] == 7).all()
+
+
+def test_a_long_body_is_there_once():
+    """Compiling it takes most of the time."""
+    masked = target.TARGETS["avx512"]
+    for name, loops in (("exp", 1), ("square", 2)):
+        text = emit_kernel(build(entry("pointwise", name), "k", "f32"), masked)
+        assert text.count(" phi i64 [") == loops, name
 
 
 def test_activations(level, call, ref):

@@ -12,7 +12,8 @@ from mortice._dispatch.operator import Operator, get
 from mortice._dispatch.state import unrecorded
 from mortice._tensor import rows
 from mortice._types import shapes
-from mortice._types.device import Device, current_default
+from mortice._types.device import CPU, Device, current_default
+from mortice._types.dtypes import ALL
 from mortice._types.promotion import NUMBERS
 from mortice._types.shapes import contiguous_strides
 
@@ -113,7 +114,7 @@ def is_computed(op: Operator, beneath: int, args: Any) -> bool:
     """
     if op.row.functional:
         op = functional(op)
-    if not _TRIED.intersection(op.row.tags):
+    if not _TRIED.intersection(op.row.tags) or _takes_floats(op, args):
         return True
     kinds = tuple(
         (x._t, x.dim()) if hasattr(x, "_k") else type(x) if type(x) in NUMBERS else x for x in args
@@ -128,6 +129,25 @@ def is_computed(op: Operator, beneath: int, args: Any) -> bool:
 
 
 _TRIED = frozenset(("pointwise", "reduction"))
+_PLAIN = frozenset((bool, int, float))
+_FLOATS = (ALL["float32"], ALL["float64"])
+#: Elementwise operators of which an operand must be a mask, or have no dimensions.
+_CHOOSY = frozenset(("where.self", "masked_fill.Scalar", "masked_fill.Tensor", "fill.Tensor"))
+
+
+def _takes_floats(op: Operator, args: Any) -> bool:
+    """Whether it is known without a try: an elementwise operator with a derivative computes with
+    float32 and float64 on the CPU. A try imports the device's kernels, which a compiled graph may
+    never need.
+    """
+    if op.row.derivative in ("", "none") or op.name in _CHOOSY or "pointwise" not in op.row.tags:
+        return False
+    return all(
+        (x._t is _FLOATS[0] or x._t is _FLOATS[1]) and x.device is CPU
+        if hasattr(x, "_k")
+        else type(x) in _PLAIN or (type(x) is str and x == op.schema.arguments[i].default)
+        for i, x in enumerate(args)
+    )
 
 
 def _tried(op: Operator, args: Any) -> bool:
