@@ -52,6 +52,12 @@ def finished() -> Iterator[list[bool]]:
     clear_tables()
 
 
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls are native from the third on: the first has made a recorder, the second a prediction."""
+    monkeypatch.setattr(compiled_module, "NATIVE_AFTER", 2)
+
+
 def recorded(fn: Any, run: Any = None) -> Compiled:
     """Compiled so that the function runs in every call and its graphs are interpreted."""
     segment = run or (lambda module, inputs, settings: by_operator(module))
@@ -120,17 +126,66 @@ def test_a_call_as_before_records_and_ends_natively(
     compiled = by_backend("inductor")(ten)
     x = mortice.randn(4, requires_grad=requires_grad)
     y = mortice.randn(4)
-    compiled(x, y)
+    for _ in range(3):
+        compiled(x, y)
     finished.clear()
     for _ in range(3):
         calls = python_calls(lambda: compiled(x, y))
         assert not {"recording", "record", "advancing", "fill", "plan", "_begin"} & set(calls)
         assert mortice.allclose(compiled(x, y), ten(x, y))
     assert finished == [True] * 6
+    assert "call_recorded" not in calls
     if requires_grad:
         (mine,) = mortice.autograd.grad(compiled(x, y).sum(), [x])
         (theirs,) = mortice.autograd.grad(ten(x, y).sum(), [x])
         assert mortice.allclose(mine, theirs)
+
+
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_without_gradients(requires_grad: bool, finished: list[bool]) -> None:
+    compiled = by_backend("inductor")(ten)
+    x = mortice.randn(4, requires_grad=requires_grad)
+    y = mortice.randn(4)
+    with mortice.no_grad():
+        for _ in range(3):
+            compiled(x, y)
+        finished.clear()
+        for _ in range(3):
+            found = compiled(x, y)
+            assert not found.requires_grad
+            assert mortice.allclose(found, ten(x, y))
+        assert finished == [True] * 3
+    for _ in range(4):
+        found = compiled(x, y)
+        assert found.requires_grad is requires_grad
+        assert mortice.allclose(found, ten(x, y))
+
+
+def test_modes_of_the_function_and_around_it() -> None:
+    def f(x: Any, inside: bool) -> Any:
+        y = x * 2
+        if inside:
+            with mortice.no_grad():
+                y = y + 1
+        with mortice.enable_grad():
+            z = y * x
+        return y, z
+
+    compiled = recorded(f)
+    x = mortice.ones(2, requires_grad=True)
+    for around in (mortice.enable_grad, mortice.no_grad, mortice.inference_mode):
+        for inside in (False, True):
+            for _ in range(4):
+                with around():
+                    found, want = compiled(x, inside), f(x, inside)
+                for a, b in zip(found, want):
+                    assert a.tolist() == b.tolist()
+                    assert a.requires_grad == b.requires_grad
+                    assert a.is_inference() == b.is_inference()
+    for _ in range(4):
+        with mortice.autocast("cpu", dtype=mortice.bfloat16):
+            found, want = (g(mortice.ones(2, 2), False) for g in (compiled, f))
+        assert [t.dtype for t in found] == [t.dtype for t in want]
 
 
 def test_each_segment_of_a_call_is_expected(finished: list[bool]) -> None:
@@ -142,7 +197,8 @@ def test_each_segment_of_a_call_is_expected(finished: list[bool]) -> None:
 
     compiled = recorded(f)
     x = mortice.ones(3)
-    compiled(x)
+    for _ in range(3):
+        compiled(x)
     finished.clear()
     calls = python_calls(lambda: compiled(x))
     assert "record" not in calls
@@ -255,6 +311,58 @@ def test_a_graph_that_fails_says_so() -> None:
     fails[0] = False
     assert compiled(x).tolist() == [4, 4]
     assert THREAD.recorder is None
+
+
+def test_what_the_function_raises_is_raised() -> None:
+    class Stop(BaseException):
+        pass
+
+    seen: list[Any] = []
+
+    def f(x: Any, fails: bool) -> Any:
+        y = x.add_(1)
+        seen[:] = [x * 2]
+        if fails:
+            raise Stop("on purpose")
+        return y
+
+    compiled = recorded(f)
+    x = mortice.zeros(2)
+    for n, fails in enumerate((False, False, False, True, True, False, True)):
+        if fails:
+            with pytest.raises(Stop, match="on purpose") as caught:
+                compiled(x, fails)
+            assert any(entry.name == "f" for entry in caught.traceback)
+        else:
+            compiled(x, fails)
+        assert x.tolist() == [n + 1] * 2
+        assert seen[0].tolist() == [2 * n + 2] * 2
+        assert THREAD.recorder is None
+
+
+def test_arguments_by_name_and_calls_within_calls() -> None:
+    compiled = recorded(lambda x, *rest, scale, **more: x * scale + len(rest) + len(more))
+    outer = recorded(lambda x: compiled(x, 1, scale=2) + compiled(x, scale=3, a=1, b=2))
+    x = mortice.ones(2)
+    for _ in range(4):
+        assert compiled(x, 1, 2, scale=3, a=1).tolist() == [6, 6]
+        assert outer(x).tolist() == [8, 8]
+        with pytest.raises(TypeError, match="scale"):
+            compiled(x)
+
+
+def test_reports_and_reset_see_calls() -> None:
+    compiled = recorded(lambda x: x + 1)
+    x = mortice.ones(2)
+    for _ in range(4):
+        compiled(x)
+    assert compiled.native is not None
+    compiled.keep_traces = 1
+    compiled(x)
+    assert len(compiled.records) == 1
+    compiled.reset()
+    assert compiled.native is None
+    assert compiled(x).tolist() == [2, 2]
 
 
 def test_outputs_laid_out_otherwise_are_laid_out_as_recorded() -> None:

@@ -129,19 +129,25 @@ class RecordingLayout:
         offsets: byte offsets of their slots by kind and name.
         current: byte offset of the slot of ``Layout.state`` with the recorder that may be this thread's.
         thread: the thread-local object whose attribute ``recorder`` is this thread's, or None.
-        recorders: byte offset of the slot of ``Layout.state`` with the number of calls being recorded.
+        recorders, watch: byte offsets of the slots of ``Layout.state`` with the number of calls being
+            recorded, and the keys added to every operator meanwhile: 0 or ``record_key``.
         storage_of: ``storage_of(tensor)``: its storage, made if it has none.
         fill: ``fill(finale, outs, *tensors, *operands)``: hands a graph's outputs out, however they
             are laid out.
+        finish: ``finish(recorder)``: ends a segment. tree_steps: trees with fewer steps are kept.
     """
 
     types: dict[str, type]
     offsets: dict[str, dict[str, int]]
     current: int
     recorders: int
+    watch: int
+    record_key: int
     thread: Any
     storage_of: Any
     fill: Any
+    finish: Any
+    tree_steps: int
 
 
 @cache
@@ -150,7 +156,8 @@ def recording_layout() -> RecordingLayout:
     from mortice._capture.finale import Finale, fill
     from mortice._capture.hazards import Hazards
     from mortice._capture.recorder import Recorder
-    from mortice._capture.tree import Leaf, Step, Tree
+    from mortice._capture.tree import TREE_STEPS, Leaf, Step, Tree
+    from mortice._dispatch.keys import RECORD
     from mortice._dispatch.state import GLOBAL, THREAD
     from mortice._tensor.make import storage_of
     from mortice._tensor.storage import Storage
@@ -161,8 +168,11 @@ def recording_layout() -> RecordingLayout:
     }  # fmt: skip
     names = {kind: [n for n in cls.__slots__ if n[:2] != "__"] for kind, cls in types.items()}  # type: ignore[attr-defined]
     offsets = {k: {n: _offset(types[k], n) for n in names[k]} for k in types}
-    current, recorders = (_offset(type(GLOBAL), name) for name in ("current", "recorders"))
-    return RecordingLayout(types, offsets, current, recorders, THREAD, storage_of, fill)
+    at = {name: _offset(type(GLOBAL), name) for name in ("current", "recorders", "watch")}
+    return RecordingLayout(
+        types, offsets, **at, record_key=RECORD, thread=THREAD, storage_of=storage_of, fill=fill,
+        finish=Recorder.finish, tree_steps=TREE_STEPS,
+    )  # fmt: skip
 
 
 def _offset(cls: type, name: str) -> int:

@@ -137,14 +137,33 @@ class _Writer:
     # -- before anything is changed ------------------------------------------------------------
 
     def in_this_thread(self) -> None:
-        """The recorder records this very thread, which like all others is in no mode."""
+        """The recorder records this very thread, which is in no mode but for ``no_grad``."""
         self.is_object(self.mine("on"), True, "no")
         ident = self.external("PyThread_get_thread_ident", "i64", "")
         self.need(f"icmp eq i64 {self.number(self.mine('owner'))}, {ident}", "no")
         state = self.code.object(self.core.state)
         special = self.number(self.code.field(state, self.core.special))
         recorders = self.number(self.code.field(state, self.layout.recorders))
-        self.need(f"icmp eq i64 {special}, {recorders}", "no")
+        code = self.code
+        code.do(f"%plain = icmp eq i64 {special}, {recorders}")
+        code.do("br i1 %plain, label %in_default_mode, label %in_some_mode")
+        code.label("in_default_mode")
+        self.is_object(self.slot(self.finale, "finale", "quiet"), False, "no")
+        code.do("br label %in_no_mode")
+        code.label("in_some_mode")
+        masks = self.external(
+            "PyObject_GetAttr", "ptr", "ptr, ptr", self.code.object(self.layout.thread),
+            code.object("masks"),
+        )  # fmt: skip
+        self.need(f"icmp ne ptr {masks}, null", "failed_early")
+        code.call("Py_DecRef", masks)  # the thread holds it
+        add, keep = (self.number(code.field(masks, c.TUPLE_ITEMS + 8 * i)) for i in range(2))
+        self.external("PyErr_Clear", "void", "")
+        self.need(f"icmp eq i64 {add}, 0", "no")
+        self.need(f"icmp eq i64 {keep}, {~self.autograd}", "no")
+        self.is_object(self.slot(self.finale, "finale", "tracked"), False, "no")
+        code.do("br label %in_no_mode")
+        code.label("in_no_mode")
 
     def nothing_unusual(self) -> None:
         for name in ("trace", "prefix", "draws"):
@@ -372,6 +391,8 @@ class _Writer:
         code.label("failed_outs")
         code.call("Py_DecRef", self.outs)
         code.do("br label %failed")
+        code.label("failed_early")
+        code.do("ret ptr null")
         code.label("failed")
         self.let_go()
         code.do("ret ptr null")

@@ -21,6 +21,7 @@ from mortice.native import layout as core_layout
 from mortice_llvm.cpython import Code, make, unsupported
 from mortice_llvm.cpython import layout as c
 
+from .calling import recorded_call
 from .finishing import finish
 
 #: Kinds of arguments that the text is written for; see core's ``Call.kinds``.
@@ -37,10 +38,10 @@ def native_recording(call: Any, kinds: str, python: Callable[..., Any]) -> Calla
 
 @cache
 def native_recorder() -> NativeRecorder | None:
-    """Both forms; None in interpreters whose objects lie elsewhere."""
+    """All forms; None in interpreters whose objects lie elsewhere."""
     if unsupported() is not None:
         return None
-    return NativeRecorder(native_recording, finish())
+    return NativeRecorder(native_recording, finish(), recorded_call)
 
 
 @cache

@@ -16,20 +16,18 @@ from mortice._capture.dynamic import Symbols, symbols_for
 from mortice._capture.family import Family, Outline, Variant, outline
 from mortice._capture.interpret import by_operator
 from mortice._capture.kernels import install_recorder
-from mortice._capture.native_seam import NATIVE_AFTER
+from mortice._capture.native_seam import NATIVE_AFTER, NATIVE_RECORDER
 from mortice._capture.reasons import note_recompiled
 from mortice._capture.recorder import Recorder
 from mortice._capture.replay import Replay
 from mortice._capture.segment import Plan, Segment, wanted_cells
 from mortice._capture.stance import NOW, never, refuse
 from mortice._capture.trace import CallTrace
-from mortice._capture.tree import Leaf, Step, Tree, path
+from mortice._capture.tree import TREE_STEPS, Leaf, Step, Tree, path
 from mortice._capture.verdict import Verdict
 from mortice._dispatch import keys as K
 from mortice._dispatch.state import GLOBAL, THREAD, unrecorded, watch_memory
 
-#: A tree with more steps than this is given up: its segments stay, its predictions are made anew.
-TREE_STEPS = 20_000
 #: Graphs that are kept beyond the limit of those that are compiled for a place.
 UNCOMPILED = 64
 
@@ -52,7 +50,7 @@ class Compiled:
         #: Answers calls in native code, the others by ``by_python``; None until a backend has it.
         self.native: Any = None
         self.records: list[CallTrace] = []
-        self.keep_traces = 0
+        self._keep_traces = 0
         self._until_native = NATIVE_AFTER
         self._trees: list[Tree] = []
         self._families: dict[Any, Family] = {}
@@ -87,8 +85,38 @@ class Compiled:
         if self._until_native:
             self._until_native -= 1
             if not self._until_native:
-                install_recorder(self.settings.declaration.native_recorder)
+                self._go_native()
         return self.call_recorded(args, kwargs)[0]
+
+    @property
+    def keep_traces(self) -> int:
+        """How many of the last calls' traces are kept; while some are, Python records."""
+        return self._keep_traces
+
+    @keep_traces.setter
+    def keep_traces(self, count: int) -> None:
+        self._keep_traces = count
+        if self.replay is None:
+            self.native = None
+
+    def _go_native(self) -> None:
+        """Record in native code from now on, where the backend can and nothing is told of calls."""
+        install_recorder(self.settings.declaration.native_recorder)
+        if NATIVE_RECORDER and not self._keep_traces:
+            call = NATIVE_RECORDER[0].call
+            trees = self._trees
+            raised = functools.partial(self._raised, trees)
+            self.native = call(self.fn, trees, self.by_python, raised)
+
+    def _raised(self, trees: list[Tree], recorder: Recorder, error: BaseException) -> Any:
+        """Ends a native call whose function, or last segment, has raised."""
+        try:
+            try:
+                raise error
+            finally:
+                recorder.finish()
+        finally:
+            self._end(recorder, trees)
 
     def call_recorded(
         self,
@@ -116,7 +144,7 @@ class Compiled:
         recorder.owner = get_ident()
         recorder.ended = root = tree.root
         root.ahead = root.after
-        if traced or self.keep_traces:
+        if traced or self._keep_traces:
             recorder.trace = CallTrace()
         recorder.prefix, recorder.place = prefix, place
         watch_memory(1)
@@ -129,16 +157,20 @@ class Compiled:
                 recorder.finish()
             return result, recorder.trace
         finally:
-            THREAD.recorder = GLOBAL.current = None
-            recorder.on = False
-            watch_memory(-1)
-            if self.keep_traces and recorder.trace is not None:
-                self.records = [*self.records, recorder.trace][-self.keep_traces :]
-            recorder.trace = recorder.watch = recorder.prefix = recorder.place = None
-            tree = recorder.tree
-            tree.recorder = None
-            if tree.size < TREE_STEPS:
-                trees.append(tree)
+            self._end(recorder, trees)
+
+    def _end(self, recorder: Recorder, trees: list[Tree]) -> None:
+        """The thread's operators run as they come again, and the recorder waits for another call."""
+        THREAD.recorder = GLOBAL.current = None
+        recorder.on = False
+        watch_memory(-1)
+        if self._keep_traces and recorder.trace is not None:
+            self.records = [*self.records, recorder.trace][-self._keep_traces :]
+        recorder.trace = recorder.watch = recorder.prefix = recorder.place = None
+        tree = recorder.tree
+        tree.recorder = None
+        if tree.size < TREE_STEPS:
+            trees.append(tree)
 
     def reset(self) -> None:
         """Forget what was captured and compiled; the next call begins anew."""

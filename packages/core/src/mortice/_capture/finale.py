@@ -26,11 +26,12 @@ class Finale:
             how many dimensions it has, their sizes, their strides in bytes.
         before, after: key sets of those tensors, pending and not. histories: a byte for each: 1 if it
             takes the output's gradient history.
-        tracked: whether outputs keep the storages that they come with.
+        tracked: whether gradient history is recorded, and outputs keep the storages they come with.
+        quiet: whether gradients must be off, since inputs require them and no history is wanted.
     """
 
     __slots__ = (
-        "after", "alive", "before", "histories", "outputs", "plan", "run", "tracked"
+        "after", "alive", "before", "histories", "outputs", "plan", "quiet", "run", "tracked",
     )  # fmt: skip
 
     def __init__(self, plan: Plan, mask: tuple[bool, ...]) -> None:
@@ -38,6 +39,8 @@ class Finale:
         self.run = plan.segment.run
         self.alive = bytes(mask)
         self.tracked = plan.tracked
+        leaves = [leaf for step in plan.steps for leaf in step.new_leaves]
+        self.quiet = not plan.tracked and any(leaf.key & K.AUTOGRAD for leaf in leaves)
         made = [(number, whole[0]) for number, whole, _ in plan.fills]
         words: list[int] = []
         for number, o in made:
@@ -60,11 +63,9 @@ def fill(finale: Finale, outs: Any, *held: Any) -> None:
 
 def finale_of(plan: Plan, mask: tuple[bool, ...]) -> Finale | None:
     """The end as data; None where it is not of the kind."""
-    leaves = [leaf for step in plan.steps for leaf in step.new_leaves]
     suits = (
         not (plan.written or plan.outside or plan.number_check)
         and all(len(whole) == 1 and not seen for _, whole, seen in plan.fills)
         and all(whole[0].handle.device is CPU for _, whole, _ in plan.fills)
-        and (plan.tracked or not any(leaf.key & K.AUTOGRAD for leaf in leaves))
     )
     return Finale(plan, mask) if suits else None

@@ -74,10 +74,13 @@ class NativeRecorder:
             operator (``kernels.py``), or a native one that means the same and falls back on it.
         finish: ``finish(recorder, step, finale) -> bool``: does what ``Recorder.finish`` does, or
             nothing, and says which. What it raises is the graph's error.
+        call: ``call(fn, trees, python, raised) -> callable``: ``python``, or a native function of the
+            same meaning (``Compiled.call_recorded``).
     """
 
     recording: Callable[[Any, str, Callable[..., Any]], Callable[..., Any]]
     finish: Callable[[Any, Any, Any], bool]
+    call: Callable[[Any, list[Any], Callable[..., Any], Callable[..., Any]], Callable[..., Any]]
 
 
 #: The native recorder, if there is one.

@@ -15,6 +15,9 @@ from typing import Any
 from mortice._base.errors import InvalidValue
 from mortice._tensor.array import DeviceArray, PendingArray
 
+#: A tree with more steps than this is given up: its segments stay, its predictions are made anew.
+TREE_STEPS = 20_000
+
 
 class Leaf:
     """A tensor that a segment found in memory: an input of its graph.
