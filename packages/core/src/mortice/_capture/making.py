@@ -54,10 +54,9 @@ def make_step(
     )
     step.numbers += len(step.number_positions)
     step.generators += call.generator is not None
-    frame = user_frame(2)
     if recorder.place is not None:
         step.line = recorder.place() or step.line
-    elif frame is not None:
+    elif (frame := user_frame(2)) is not None:
         step.line = (frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
     if geometry is not None:
         _plan_views(recorder, step, args, geometry)

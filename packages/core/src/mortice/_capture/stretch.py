@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from weakref import ref
@@ -33,6 +34,10 @@ CONVERT: dict[str, Callable[[Any], Any]] = {
 }
 
 
+#: A writer's functions share their globals, which get each function while it is made.
+_MAKING = threading.Lock()
+
+
 class Node:
     """A stretch in the tree, compiled.
 
@@ -46,8 +51,8 @@ class Node:
     """
 
     __slots__ = (
-        "__weakref__", "_writer", "build", "check", "children", "convert", "depth", "finish", "full",
-        "go", "misses", "parent", "passed", "replays", "stretch", "value",
+        "__weakref__", "_build", "_go", "_writer", "check", "children", "convert", "depth", "finish",
+        "full", "misses", "parent", "passed", "replays", "stretch", "value",
     )  # fmt: skip
 
     def __init__(self, stretch: Stretch, depth: int) -> None:
@@ -61,18 +66,32 @@ class Node:
         self.full: Check = compile_check(stretch.guards, writer.sources)
         self.check: Check = self.warming
         self.passed = 0
-        self.go: Any = writer.go()
+        self._go: Any = None
+        self._build: Any = None
         self.value: Any = None
-        self.build: Any = None
         self.finish: Any = None
         self.convert: Any = None
         if stretch.read is not None:
             self.value = writer.value()
             self.convert = CONVERT[stretch.read.kind]
-        else:
-            self.build = writer.build()
-            if not stretch.first_run:
-                self.finish = writer.finish()
+        elif not stretch.first_run:
+            self.finish = writer.finish()
+
+    @property
+    def go(self) -> Any:
+        """Made when it is asked for: a plan of one stretch never needs it."""
+        if self._go is None:
+            with _MAKING:
+                self._go = self._writer.go()
+        return self._go
+
+    @property
+    def build(self) -> Any:
+        """As ``go``; native code asks for it where an output does not lie as expected."""
+        if self._build is None:
+            with _MAKING:
+                self._build = self._writer.build()
+        return self._build
 
     def warming(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """The full check, which after some calls makes a quicker one of what it sees."""
@@ -127,7 +146,7 @@ class Node:
         kind, numbers = shape
         if not all(n in rows for n in numbers):
             return None
-        build, make, width = self.build, maker(run.plan, _made_count(run)), len(run.leaves)
+        make, width = maker(run.plan, _made_count(run)), len(run.leaves)
         positions = self._writer.positions
         operands = tuple(
             (positions[id(x.source)], None) if isinstance(x, (Found, Given)) else (None, x)
@@ -136,7 +155,7 @@ class Node:
 
         def settle(outs: Any, wanted: Any) -> Any:
             leaves = tuple(wanted[place] for place, _ in operands[:width])
-            return build(wanted, [make(outs, leaves)], {})
+            return self.build(wanted, [make(outs, leaves)], {})
 
         outputs = tuple(rows[n] for n in numbers)
         plain = stretch.plain and runs_as_it_is(run)
