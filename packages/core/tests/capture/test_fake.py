@@ -272,3 +272,23 @@ def test_leaving_the_process_is_refused(mode, tmp_path):
     for leave in (x.numpy, x.__dlpack__, lambda: mortice.save(x, tmp_path / "x.pt")):
         with pytest.raises(FakeTensorError, match="fake tensor"):
             leave()
+
+
+def test_custom_operators_whose_sizes_depend_on_values_run_by_themselves() -> None:
+    @mortice.library.custom_op("compile_test::above", mutates_args=())
+    def above(x: mortice.Tensor) -> mortice.Tensor:
+        return x[x > 1]
+
+    @above.register_fake
+    def _(x: mortice.Tensor) -> mortice.Tensor:
+        return x.new_empty(mortice.library.get_ctx().new_dynamic_size())
+
+    def f(x: mortice.Tensor) -> mortice.Tensor:
+        return above(x * 2) + 1
+
+    compiled = mortice.compile(f, backend="aot_eager", dynamic=True)
+    for n in (3, 5, 4):
+        x = mortice.arange(float(n))
+        assert compiled(x).tolist() == f(x).tolist()
+    assert len(compiled.segments) == 2
+    mortice.library.opcheck(above, (mortice.arange(4.0),))

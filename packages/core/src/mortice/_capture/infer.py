@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 from mortice._autograd.grad_mode import no_grad
+from mortice._base.errors import DynamicOutputShape
 from mortice._capture import effects
 from mortice._dispatch.operator import Operator, get
 from mortice._dispatch.state import unrecorded
@@ -80,7 +81,10 @@ def _spec(found: Any, device: Device) -> Spec:
 
 
 def _from_meta(kernel: Any, args: Any, device: Device) -> list[Spec | None] | None:
-    """By a registered fake: it makes tensors on device meta, or of the sizes it is given."""
+    """By a registered fake: it makes tensors on device meta, or of the sizes it is given.
+
+    None where sizes depend on values.
+    """
     from mortice._tensor.make import meta
 
     def stand_in(x: Any) -> Any:
@@ -90,8 +94,11 @@ def _from_meta(kernel: Any, args: Any, device: Device) -> list[Spec | None] | No
             return type(x)(stand_in(y) for y in x)  # pyright: ignore[reportUnknownVariableType]
         return x
 
-    with unrecorded(flush=False):
-        made = kernel(*[stand_in(x) for x in args])
+    try:
+        with unrecorded(flush=False):
+            made = kernel(*[stand_in(x) for x in args])
+    except DynamicOutputShape:
+        return None
     if made is None:
         return []
     many = made if isinstance(made, (list, tuple)) else (made,)

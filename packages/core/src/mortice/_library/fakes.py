@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Generator
 from typing import Any
 
-from mortice._base.errors import InvalidState, InvalidValue, RegistrationError
+from mortice._base.errors import DynamicOutputShape, InvalidValue, RegistrationError
 from mortice._dispatch.operator import Operator
 from mortice._library.registration import Library, adapted, caller, get_operator, kept_library
 
@@ -28,7 +28,7 @@ class FakeContext:
                 f"expected min to be greater than or equal to 0: got {min}. A size is never negative."
             )
         if self._new_size is None:
-            raise InvalidState(
+            raise DynamicOutputShape(
                 "You're trying to run this operator with meta Tensors (as opposed to FakeTensors), but "
                 "this operator may return an output Tensor with data-dependent shape. Meta Tensors "
                 "don't support operators with outputs that have data-dependent shapes. Please use "
