@@ -261,3 +261,17 @@ def test_what_modes_and_subclasses_call_is_recorded(compile: Any) -> None:
     want = mortice.ones(3, requires_grad=True)
     compiled.fn(want).backward()
     assert mortice.equal(x.grad, want.grad)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_an_operator_that_adds_into_its_argument_reads_it(backend: str) -> None:
+    with mortice.library.scoped_library("capture_adds", "DEF") as library:
+        library.define("add_into(Tensor(a!) x, Tensor y) -> Tensor(a!)")
+        library.impl("add_into", lambda x, y: x.add_(y), "CompositeExplicitAutograd")
+        library.impl("add_into", lambda x, y: x, "Meta")
+        add_into = mortice.ops.capture_adds.add_into.default
+        compiled = mortice.compile(lambda x, y: add_into(x, y) * 2, backend=backend)
+        for number in (1.0, 2.0, 3.0):
+            x, y = mortice.full((3,), number), mortice.ones(3)
+            assert compiled(x, y).tolist() == [2 * (number + 1)] * 3
+            assert x.tolist() == [number + 1] * 3
