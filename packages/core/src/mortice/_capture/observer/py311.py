@@ -13,7 +13,7 @@ from mortice._capture.observer.rows import (
     argval,
     call_names,
     jump,
-    load_global_with_null,
+    named,
     operator_number,
     small,
 )
@@ -46,7 +46,7 @@ TABLE: dict[str, str | Row] = {
         "MAP_ADD", "DICT_MERGE", "DICT_UPDATE", "UNPACK_SEQUENCE", "UNPACK_EX", "MAKE_FUNCTION",
         "RERAISE", "RAISE_VARARGS",
     ),
-    "LOAD_GLOBAL": load_global_with_null,
+    "LOAD_GLOBAL": named("load_global", "load_global_call"),
     "KW_NAMES": call_names,
     "BINARY_OP": operator_number,
     "JUMP_FORWARD": jump("jump"),

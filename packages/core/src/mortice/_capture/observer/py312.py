@@ -9,26 +9,11 @@ from typing import Any
 
 from mortice._capture.observer import py311
 from mortice._capture.observer.decode import Row, exception_rows
-from mortice._capture.observer.rows import argval, jump, small
+from mortice._capture.observer.rows import argval, comparison, jump, named, small
 
 exception_table = exception_rows
 
 _Index = Mapping[int, int]
-
-
-def _attribute(i: dis.Instruction, code: CodeType, index: _Index) -> tuple[str, Any]:
-    assert i.arg is not None
-    return ("load_method" if i.arg & 1 else "load_attr"), code.co_names[i.arg >> 1]
-
-
-def _super_attribute(i: dis.Instruction, code: CodeType, index: _Index) -> tuple[str, Any]:
-    assert i.arg is not None
-    return ("load_super_method" if i.arg & 1 else "load_super"), code.co_names[i.arg >> 2]
-
-
-def _comparison(i: dis.Instruction, code: CodeType, index: _Index) -> tuple[str, Any]:
-    assert i.arg is not None
-    return "compare_op", dis.cmp_op[i.arg >> 4]
 
 
 #: CALL_INTRINSIC_1's numbers; the others belong to generators, classes and ``import *``.
@@ -51,9 +36,9 @@ TABLE: dict[str, str | Row] = {
     **small("BINARY_SLICE", "STORE_SLICE", "END_FOR"),
     **argval("LOAD_FAST_AND_CLEAR", "RETURN_CONST"),
     "LOAD_FAST_CHECK": lambda i, code, index: ("load_fast", i.argval),
-    "LOAD_ATTR": _attribute,
-    "LOAD_SUPER_ATTR": _super_attribute,
-    "COMPARE_OP": _comparison,
+    "LOAD_ATTR": named("load_attr", "load_method"),
+    "LOAD_SUPER_ATTR": named("load_super", "load_super_method", 2),
+    "COMPARE_OP": comparison(4),
     "CALL_INTRINSIC_1": intrinsic,
     "FOR_ITER": jump("for_iter_keep"),
     **{

@@ -9,31 +9,11 @@ from typing import Any
 
 from mortice._capture.observer import py312
 from mortice._capture.observer.decode import Row, exception_rows
-from mortice._capture.observer.rows import argument, argval, small
+from mortice._capture.observer.rows import argument, comparison, named, renamed, small
 
 exception_table = exception_rows
 
 _Index = Mapping[int, int]
-
-
-def _global(i: dis.Instruction, code: CodeType, index: _Index) -> tuple[str, Any]:
-    assert i.arg is not None
-    return ("load_global_null" if i.arg & 1 else "load_global"), code.co_names[i.arg >> 1]
-
-
-def _attribute(i: dis.Instruction, code: CodeType, index: _Index) -> tuple[str, Any]:
-    assert i.arg is not None
-    return ("load_method_null" if i.arg & 1 else "load_attr"), code.co_names[i.arg >> 1]
-
-
-def _super_attribute(i: dis.Instruction, code: CodeType, index: _Index) -> tuple[str, Any]:
-    assert i.arg is not None
-    return ("load_super_method_null" if i.arg & 1 else "load_super"), code.co_names[i.arg >> 2]
-
-
-def _comparison(i: dis.Instruction, code: CodeType, index: _Index) -> tuple[str, Any]:
-    assert i.arg is not None
-    return ("compare_bool" if i.arg & 16 else "compare_op"), dis.cmp_op[i.arg >> 5]
 
 
 def _local(i: dis.Instruction, code: CodeType, index: _Index) -> tuple[str, Any]:
@@ -52,24 +32,19 @@ def _pair(handler: str) -> Row:
     return row
 
 
-def _renamed(handler: str) -> Row:
-    return lambda i, code, index: (handler, i.arg)
-
-
 TABLE: dict[str, str | Row] = {
     **{name: row for name, row in py312.TABLE.items() if name not in ("KW_NAMES", "FORMAT_VALUE")},
     **small("TO_BOOL", "FORMAT_SIMPLE", "FORMAT_WITH_SPEC"),
     **argument("CONVERT_VALUE", "CALL_KW", "SET_FUNCTION_ATTRIBUTE"),
-    **argval("LOAD_FAST_AND_CLEAR"),
     "LOAD_FAST": _local,
-    "LOAD_GLOBAL": _global,
-    "LOAD_ATTR": _attribute,
-    "LOAD_SUPER_ATTR": _super_attribute,
-    "COMPARE_OP": _comparison,
-    "CALL": _renamed("call_self"),
-    "CALL_FUNCTION_EX": _renamed("call_function_ex_self"),
-    "MAKE_FUNCTION": _renamed("make_function_bare"),
-    "END_FOR": _renamed("pop_top"),
+    "LOAD_GLOBAL": named("load_global", "load_global_null"),
+    "LOAD_ATTR": named("load_attr", "load_method_null"),
+    "LOAD_SUPER_ATTR": named("load_super", "load_super_method_null", 2),
+    "COMPARE_OP": comparison(5, as_bool=16),
+    "CALL": renamed("call_self"),
+    "CALL_FUNCTION_EX": renamed("call_function_ex_self"),
+    "MAKE_FUNCTION": renamed("make_function_bare"),
+    "END_FOR": renamed("pop_top"),
     "LOAD_FAST_LOAD_FAST": _pair("load_fast_pair"),
     "STORE_FAST_LOAD_FAST": _pair("store_fast_load_fast"),
     "STORE_FAST_STORE_FAST": _pair("store_fast_pair"),

@@ -44,10 +44,29 @@ def jump(handler: str) -> Row:
     return row
 
 
-def load_global_with_null(i: dis.Instruction, code: CodeType, index: _Index) -> tuple[str, Any]:
-    """3.11 and 3.12: the lowest bit says that a null is pushed first."""
-    assert i.arg is not None
-    return ("load_global_call" if i.arg & 1 else "load_global"), code.co_names[i.arg >> 1]
+def named(plain: str, marked: str, shift: int = 1) -> Row:
+    """A name whose number is shifted: the lowest bit chooses the handler."""
+
+    def row(i: dis.Instruction, code: CodeType, index: _Index) -> tuple[str, Any]:
+        assert i.arg is not None
+        return (marked if i.arg & 1 else plain), code.co_names[i.arg >> shift]
+
+    return row
+
+
+def comparison(shift: int, as_bool: int = 0) -> Row:
+    """A comparison whose number is shifted; the bit ``as_bool`` asks for the truth of the result."""
+
+    def row(i: dis.Instruction, code: CodeType, index: _Index) -> tuple[str, Any]:
+        assert i.arg is not None
+        return ("compare_bool" if i.arg & as_bool else "compare_op"), dis.cmp_op[i.arg >> shift]
+
+    return row
+
+
+def renamed(handler: str) -> Row:
+    """An opcode of another name or meaning; its handler takes the number."""
+    return lambda i, code, index: (handler, i.arg)
 
 
 def call_names(i: dis.Instruction, code: CodeType, index: _Index) -> tuple[str, Any]:
