@@ -16,6 +16,8 @@ from mortice.native import layout as core_layout
 from mortice_llvm.cpython import Code, make
 from mortice_llvm.cpython import layout as c
 
+from .finishing import finish
+
 #: Places in the table: the function, the list of trees, the Python form, what errors go through.
 _FN, _TREES, _PYTHON, _RAISED = range(4)
 
@@ -78,7 +80,7 @@ class _Writer:
     def python(self, function: str, *operands: str) -> str:
         """The result of a Python function; a new reference or NULL."""
         code = self.code
-        row = code.value(f"alloca [{len(operands)} x ptr], align 8")
+        row = code.value(f"alloca [{len(operands) + 1} x ptr], align 8")
         for k, x in enumerate(operands):
             code.put(row, 8 * k, x)
         return code.call("PyObject_Vectorcall", function, row, str(len(operands)), "null")
@@ -106,11 +108,22 @@ class _Writer:
         value = code.value(f"select i1 {none}, ptr {watch[0]}, ptr {watch[1]}")
         self.put(self.state, self.layout.watch, value)
 
+    def branch(self, condition: str, yes: str, no: str) -> None:
+        self.code.do(f"br i1 {self.code.value(condition)}, label %{yes}, label %{no}")
+
+    def locked(self, what: str) -> None:
+        """The recorder's lock, for threads that want what the segment computes."""
+        said = self.python(self.slot(self.recorder, "recorder", what))
+        self.need(f"icmp ne ptr {said}, null", "unfinished")
+        self.code.call("Py_DecRef", said)
+
     # -- the call ------------------------------------------------------------------------------
 
     def enter(self) -> None:
         code = self.code
         zero = code.object(0)
+        code.do("%by_segment = alloca ptr, align 8")
+        code.put("%by_segment", 0, code.object(False))
         code.same(code.field(self.state, self.layout.recorders), zero, "miss")
         trees = code.reserved(_TREES)
         size = code.field(trees, c.LIST_SIZE, "i64")
@@ -144,9 +157,32 @@ class _Writer:
     def end(self) -> None:
         """Ends the last segment; then nothing is recorded any more."""
         code = self.code
-        done = self.python(code.object(self.layout.finish), self.recorder)
-        self.need(f"icmp ne ptr {done}, null", "unfinished")
+        step = self.slot(self.recorder, "recorder", "at")
+        finale = self.slot(step, "step", "usual")
+        self.branch(f"icmp eq ptr {finale}, {code.object(None)}", "plainly", "natively")
+        code.label("natively")
+        self.locked("acquire")
+        done = self.python(code.object(finish()), self.recorder, step, finale)
+        self.branch(f"icmp eq ptr {done}, null", "segment_failed", "ran")
+        code.label("ran")
+        self.locked("release")
         code.call("Py_DecRef", done)
+        self.branch(f"icmp eq ptr {done}, {code.object(True)}", "counted", "plainly")
+        code.label("counted")
+        count = self.offset("finale", "count")
+        before = code.call("PyLong_AsLongLong", code.field(finale, count))
+        more = code.value(f"add i64 {before}, 1")
+        number = self.external("PyLong_FromLongLong", "ptr", "i64", more)
+        self.need(f"icmp ne ptr {number}, null", "unfinished")
+        self.put(finale, count, number)
+        code.call("Py_DecRef", number)
+        code.do("br label %finished")
+        code.label("plainly")
+        said = self.python(code.object(self.layout.finish), self.recorder)
+        self.need(f"icmp ne ptr {said}, null", "unfinished")
+        code.call("Py_DecRef", said)
+        code.do("br label %finished")
+        code.label("finished")
         self.listens(self.recorder, False)
         self.count(-1)
         tree = self.slot(self.recorder, "recorder", "tree")
@@ -164,16 +200,30 @@ class _Writer:
         code.label("out")
         code.do(f"ret ptr {self.result}")
 
+    def fetch(self) -> list[str]:
+        """The error under way, taken: where its three parts lie."""
+        parts = [self.code.value("alloca ptr, align 8") for _ in range(3)]
+        self.external("PyErr_Fetch", "void", "ptr, ptr, ptr", *parts)
+        return parts
+
+    def loaded(self, parts: list[str]) -> list[str]:
+        return [self.code.value(f"load ptr, ptr {x}") for x in parts]
+
     def leave(self) -> None:
         code = self.code
+        code.label("segment_failed")
+        parts = self.fetch()
+        self.python(self.slot(self.recorder, "recorder", "release"))  # gives None, which lives on
+        self.external("PyErr_Restore", "void", "ptr, ptr, ptr", *self.loaded(parts))
+        code.put("%by_segment", 0, code.object(True))
+        code.do("br label %unfinished")
         code.label("unfinished")
         code.call("Py_DecRef", self.result)
         code.do("br label %raising")
         code.label("raising")
-        parts = [code.value("alloca ptr, align 8") for _ in range(3)]
-        self.external("PyErr_Fetch", "void", "ptr, ptr, ptr", *parts)
+        parts = self.fetch()
         self.external("PyErr_NormalizeException", "void", "ptr, ptr, ptr", *parts)
-        kind, error, trace = (code.value(f"load ptr, ptr {x}") for x in parts)
+        kind, error, trace = self.loaded(parts)
         code.do(f"%traced = icmp ne ptr {trace}, null")
         code.do("br i1 %traced, label %with_trace, label %without")
         code.label("with_trace")
@@ -183,7 +233,7 @@ class _Writer:
         code.label("without")
         code.call("Py_DecRef", kind)
         raised = code.reserved(_RAISED)
-        said = self.python(raised, self.recorder, error)
+        said = self.python(raised, self.recorder, error, code.field("%by_segment", 0))
         code.call("Py_DecRef", error)
         code.call("Py_DecRef", self.recorder)
         code.do(f"ret ptr {said}")

@@ -108,8 +108,12 @@ class Compiled:
             raised = functools.partial(self._raised, trees)
             self.native = call(self.fn, trees, self.by_python, raised)
 
-    def _raised(self, trees: list[Tree], recorder: Recorder, error: BaseException) -> Any:
+    def _raised(
+        self, trees: list[Tree], recorder: Recorder, error: BaseException, by_segment: bool
+    ) -> Any:
         """Ends a native call whose function, or last segment, has raised."""
+        if by_segment:
+            recorder.fail(error)
         try:
             try:
                 raise error

@@ -27,16 +27,20 @@ class Finale:
         before, after: key sets of those tensors, pending and not. histories: a byte for each: 1 if it
             takes the output's gradient history.
         tracked: whether gradient history is recorded, and outputs keep the storages they come with.
+        count: how often native code has run it.
         quiet: whether gradients must be off, since inputs require them and no history is wanted.
     """
 
     __slots__ = (
-        "after", "alive", "before", "histories", "outputs", "plan", "quiet", "run", "tracked",
+        "after", "alive", "before", "count", "histories", "outputs", "plan", "quiet", "run",
+        "tracked",
     )  # fmt: skip
 
     def __init__(self, plan: Plan, mask: tuple[bool, ...]) -> None:
         self.plan = plan
         self.run = plan.segment.run
+        self.count = 0
+        plan.segment.native.append(lambda: self.count)
         self.alive = bytes(mask)
         self.tracked = plan.tracked
         leaves = [leaf for step in plan.steps for leaf in step.new_leaves]

@@ -16,7 +16,6 @@ from mortice._capture import breaks, infer
 from mortice._capture.bounds import hold
 from mortice._capture.draws import DefaultDraws, draws, reserved
 from mortice._capture.exported import is_exported, snapshots
-from mortice._capture.finale import finale_of
 from mortice._capture.hazards import FLUSH, Hazards
 from mortice._capture.kernels import Call, bind
 from mortice._capture.making import make_step
@@ -85,8 +84,8 @@ class Recorder:
     """
 
     __slots__ = (
-        "asked", "at", "busy", "by_tensor", "compiled", "draws", "ended", "flushes", "generators", "hazards",
-        "histories", "leaves", "lock", "made", "numbers", "on", "owner", "place", "prefix", "storages",
+        "acquire", "asked", "at", "busy", "by_tensor", "compiled", "draws", "ended", "flushes", "generators", "hazards",
+        "histories", "leaves", "lock", "made", "numbers", "on", "owner", "place", "prefix", "release", "storages",
         "touched", "trace", "tree", "watch",
     )  # fmt: skip
 
@@ -94,6 +93,7 @@ class Recorder:
         self.compiled = compiled
         self.tree = tree
         self.lock = threading.RLock()
+        self.acquire, self.release = self.lock.acquire, self.lock.release
         #: The thread whose call it is; whether it is in a step that takes no lock; whether another
         #: thread waits for it to be in none.
         self.owner = 0
@@ -325,7 +325,7 @@ class Recorder:
                 ):
                     plan = step.plans[mask] = self.compiled.plan(self, step, mask)
                 if NATIVE_RECORDER:
-                    step.usual = finale_of(plan, mask)
+                    step.usual = plan.finale
                 tensors = [leaf.tensor for leaf in self.leaves]
                 numbers, generators, drawn = self.numbers, self.generators, self.draws
                 written = plan.written_storages(tensors) if plan.written else []
@@ -346,7 +346,7 @@ class Recorder:
                         s.version, s.epoch = version, epoch
                 plan.fill(living, outs, tensors)
             except BaseException as error:
-                self._fail(error)
+                self.fail(error)
                 raise
             if self.trace is not None:
                 self.trace.runs.append(
@@ -368,9 +368,9 @@ class Recorder:
         try:
             done = NATIVE_RECORDER[0].finish(self, step, finale)
         except BaseException as error:
-            self._fail(error)
+            self.fail(error)
             raise
-        finale.plan.segment.by_python += done
+        finale.count += done
         return done
 
     def _begin(self) -> None:
@@ -400,7 +400,7 @@ class Recorder:
         if self.hazards.at is not None:
             self.hazards.clear()
 
-    def _fail(self, error: BaseException) -> None:
+    def fail(self, error: BaseException) -> None:
         """What was recorded is lost; reading it says why. Go on with a new tree."""
         self._begin()
         self.tree.recorder = Failed(error)

@@ -12,6 +12,7 @@ from mortice._autograd.grad_mode import enable_grad
 from mortice._autograd.node import Info, Node, attach_single
 from mortice._autograd.views import regenerate
 from mortice._base.errors import BackendFailed
+from mortice._capture.finale import Finale, finale_of
 from mortice._capture.hazards import cell_of
 from mortice._capture.tree import Leaf, Output, Slot, Step, all_outputs
 from mortice._dispatch import keys as K
@@ -74,6 +75,8 @@ class Plan:
     """
 
     __slots__ = (
+        "_finale",
+        "_mask",
         "cells",
         "fills",
         "number_check",
@@ -94,6 +97,8 @@ class Plan:
         number_check: Callable[[Sequence[Any]], bool] | None = None,
     ) -> None:
         self.segment = segment
+        self._finale: Any = None
+        self._mask = mask
         self.number_check = number_check
         self.cells = tuple(cells)
         self.steps = tuple(steps)
@@ -109,6 +114,13 @@ class Plan:
             self.fills.append((i, whole, seen))
         #: Views of leaves: their memory is there already.
         self.outside = [o for o in outputs if isinstance(o.cell, Leaf)]
+
+    @property
+    def finale(self) -> Finale | None:
+        """The plan as data for a native recorder; None where it is Python's."""
+        if self._finale is None:
+            self._finale = (finale_of(self, self._mask),)
+        return self._finale[0]
 
     def written_storages(self, tensors: Sequence[Any]) -> list[tuple[Storage, int, int]]:
         """(memory, its version, its version before the recorded writes) of what is written to."""
