@@ -49,6 +49,13 @@ def differentiate(result: Any) -> None:
 def play(make: Any, compile: Callable[[Any], Any], times: int = 1) -> tuple[list[Any], Any]:
     """What each step shows to a user, and the compiled function; each call is made ``times``."""
     reset()
+    try:
+        return _played(make, compile, times)
+    finally:
+        reset()  # a case may leave modes that other tests would run in
+
+
+def _played(make: Any, compile: Callable[[Any], Any], times: int) -> tuple[list[Any], Any]:
     f, steps, *more = make()
     kept = more[0] if more else []
     check = more[1] if len(more) > 1 else None
