@@ -34,11 +34,10 @@ def _prepare_torch_like(lib: Any, w: Workload, compile_: Any) -> Prepared:
     tensors = [lib.from_numpy(a) for a in w.arrays()]
     ops = _torch_like(lib)
     fn = compile_(lambda *given: w.run(ops, *given))
-    if not w.parameters:
+    if not w.parameters:  # no input requires grad, so no framework records for a backward
 
         def forward() -> Any:
-            with lib.no_grad():
-                return fn(*tensors)
+            return fn(*tensors)
 
         return Prepared(forward, lambda: [np.asarray(forward().numpy())])
     parameters = [t.requires_grad_() for t in tensors[: w.parameters]]
