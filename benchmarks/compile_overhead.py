@@ -29,7 +29,8 @@ from harness.report import duration
 RESULTS = Path(__file__).parent / "results" / "compile_overhead.md"
 OURS = "mortice"
 EAGER, INDUCTOR, JAX, NUMPY = "torch, eager", "torch, inductor", "jax.jit", "numpy add"
-COLUMNS = (OURS, EAGER, INDUCTOR, JAX, NUMPY)
+UNCOMPILED = "mortice, uncompiled"
+COLUMNS = (OURS, UNCOMPILED, EAGER, INDUCTOR, JAX, NUMPY)
 MODULES = 20
 
 
@@ -90,7 +91,9 @@ def calls() -> list[tuple[Case, float]]:
         INDUCTOR: torch.compile(ten(torch)),
     }
     jitted = jax.jit(ten(jnp))
+    function = ten(mortice)
     others = [
+        Candidate(UNCOMPILED, lambda: function(*ours)),
         *(Candidate(label, lambda f=f: f(*theirs)) for label, f in torched.items()),
         Candidate(JAX, lambda: jitted(*jaxes)),
         Candidate(NUMPY, lambda: np.add(a, b)),
@@ -114,8 +117,42 @@ def calls() -> list[tuple[Case, float]]:
     ]  # fmt: skip
 
 
+def native_calls() -> list[tuple[Case, float]]:
+    """As ``calls``; from here on the process has inductor's native recorder, for every backend."""
+    import numpy as np
+
+    import mortice
+
+    a, b = (np.arange(4, dtype=np.float32) / n for n in (3, 5))
+    x, y = (mortice.from_numpy(v.copy()).clone() for v in (a, b))
+    w = x.clone().requires_grad_(True)
+    function = ten(mortice)
+
+    def compiled() -> Callable[..., Any]:
+        made = mortice.compile(ten(mortice))
+        made.replay = None
+        for _ in range(20):  # inductor is asked for its recorder after some calls
+            made(x, y)
+            made(w, y)
+        return made
+
+    running = compiled()
+    add = Candidate(NUMPY, lambda: np.add(a, b))
+    return [
+        (Case("10 operators on 4 elements, always run by inductor's recorder",
+              [Candidate(OURS, lambda: running(x, y)),
+               Candidate(UNCOMPILED, lambda: function(x, y)), add]), 2e-6),
+        (Case("the same, with an input that requires grad",
+              [Candidate(OURS, lambda: running(w, y)),
+               Candidate(UNCOMPILED, lambda: function(w, y)), add]), 3e-6),
+    ]  # fmt: skip
+
+
 def timed_calls(quick: bool) -> list[Line]:
-    cases = calls()
+    return [*timed(calls(), quick), *timed(native_calls(), quick)]
+
+
+def timed(cases: list[tuple[Case, float]], quick: bool) -> list[Line]:
     only = [case for case, _ in cases]
     found = measure(only, phases=2, rounds=4) if quick else measure(only)
     return [

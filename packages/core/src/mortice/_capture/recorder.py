@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import threading
 import time
-from contextlib import nullcontext
 from threading import get_ident
 from typing import Any
 from weakref import ref
@@ -33,7 +32,6 @@ from mortice._tensor.storage import Storage
 from mortice._tensor.tensor import Tensor
 
 _new = object.__new__
-_NOT_DRAWN: Any = nullcontext()
 
 
 class _Turn:
@@ -338,8 +336,11 @@ class Recorder:
                     s.version = before  # so that what is saved for backward has eager's version
                 try:
                     if known is None:
-                        with _NOT_DRAWN if drawn is None else drawn.rewound():
+                        if drawn is None:
                             known = plan.run(tensors, numbers, generators)
+                        else:
+                            with drawn.rewound():
+                                known = plan.run(tensors, numbers, generators)
                     outs = known
                 finally:
                     for (s, version, _), epoch in zip(written, epochs):

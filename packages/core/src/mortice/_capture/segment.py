@@ -72,6 +72,7 @@ class Plan:
         tracked: whether the graph makes gradient history.
         number_check: whether the graph is one for a call's numbers, or None if it is for all.
         outside: views of leaves that are alive: their memory is there already.
+        sees: whether any view is alive.
     """
 
     __slots__ = (
@@ -82,6 +83,7 @@ class Plan:
         "number_check",
         "outside",
         "rebased",
+        "sees",
         "segment",
         "steps",
         "tracked",
@@ -114,6 +116,7 @@ class Plan:
             self.fills.append((i, whole, seen))
         #: Views of leaves: their memory is there already.
         self.outside = [o for o in outputs if isinstance(o.cell, Leaf)]
+        self.sees = bool(self.outside) or any(seen for _, _, seen in self.fills)
 
     @property
     def finale(self) -> Finale | None:
@@ -135,7 +138,7 @@ class Plan:
 
     def fill(self, living: Sequence[Any], outs: Sequence[Any], tensors: Sequence[Any]) -> None:
         """Give the tensors that are alive their memory and their history."""
-        histories = Histories()
+        histories = Histories() if self.sees else _NO_HISTORIES
         for number, whole, seen in self.fills:
             out = outs[number]
             if not self.tracked:
@@ -278,6 +281,10 @@ class Histories:
             found = op.lookup(op.keys_of(args) & ~K.RECORD)(*args)
             self._made[key] = found
         return found if link.part is None else found[link.part]
+
+
+#: For plans without views that are alive.
+_NO_HISTORIES = Histories()
 
 
 def written_leaves(steps: Sequence[Step]) -> list[tuple[int, int]]:
