@@ -79,6 +79,9 @@ class Call(NamedTuple):
     order: int  # calls are not merged: they may draw random numbers
 
 
+#: Before the name of an operator that writes to its arguments: it is run on copies of those.
+UPDATING_COPIES = "on copies "
+
 SCALARS = ("const", "number", "size")
 
 

@@ -11,7 +11,7 @@ from mortice.errors import CompileError
 from mortice_llvm.dtypes import DTYPES
 from mortice_llvm.errors import NotAvailable
 
-from ..ir.values import SCALARS, Call, Shape, Trace, Value
+from ..ir.values import SCALARS, UPDATING_COPIES, Call, Shape, Trace, Value
 from ..specs import (
     DataDependent,
     GeneratorSpec,
@@ -153,7 +153,7 @@ class Lowering:
                 "inductor hold operators of mortice.ops alone."
             )
         if schema.mutated:
-            return self._updating(node, name, bind(schema, args, kwargs), schema.mutated)
+            return self._updating(node, name, args, kwargs)
         bound = bind(schema, args, kwargs)
         key = name.removeprefix("aten.")
         lowering = None if key in self.fallbacks else self.table.get(key)
@@ -170,21 +170,41 @@ class Lowering:
             self.log(f"{node.name}: {name} is left to the dispatcher: no lowering")
         return self.foreign(node, args, kwargs)
 
-    def _updating(self, node: Any, name: str, bound: Any, mutated: Sequence[int]) -> Any:
+    def _updating(self, node: Any, name: str, args: Any, kwargs: Any) -> Any:
         """An operator without a functional form, which updates clones: later nodes see the new
         values under the clones' names.
         """
-        lowering = UPDATING.get(name.removeprefix("aten."))
-        targets = [node.args[i] for i in mutated if i < len(node.args)]
-        own = all(_is_node(x) and x not in self.placeholders for x in targets)
-        if lowering is None or not own:
+        schema = node.target._schema
+        given = {schema.arguments[i].name: x for i, x in enumerate(node.args)} | node.kwargs
+        targets = [given.get(schema.arguments[i].name) for i in schema.mutated]
+        targets = [x for x in targets if x is not None]
+        if not all(_is_node(x) and x not in self.placeholders for x in targets):
             raise CompileError(
                 f"node {node.name} calls {name}, which writes to its argument. Graphs for inductor "
                 "are functional, apart from copy_ to a placeholder at their end."
             )
-        result, updated = lowering(self.trace, *bound)
+        lowering = UPDATING.get(name.removeprefix("aten."))
+        if lowering is None:
+            return self._updated_elsewhere(node, args, kwargs, targets)
+        result, updated = lowering(self.trace, *bind(schema, args, kwargs))
         self.env.update(zip(targets, updated))
         return result
+
+    def _updated_elsewhere(self, node: Any, args: Any, kwargs: Any, targets: Sequence[Any]) -> Any:
+        """The dispatcher runs the operator on copies: it gives what is new, then what was written."""
+        schema = node.target._schema
+        found = node.meta["val"]
+        vals = list(found) if isinstance(found, (list, tuple)) else [found]
+        news = [v for r, v in zip(schema.returns, vals) if not r.type.alias]
+        made = [*news, *(x.meta["val"] for x in targets)]
+        results = tuple(_described(v, self.numbers) for v in made)
+        outs = self.foreign(node, args, kwargs, f"{UPDATING_COPIES}{node.target}", results)
+        updated = outs[len(news) :]
+        self.env.update(zip(targets, updated))
+        by_alias = dict(zip((schema.arguments[i].type.alias for i in schema.mutated), updated))
+        fresh = iter(outs)
+        given = [by_alias[r.type.alias] if r.type.alias else next(fresh) for r in schema.returns]
+        return given[0] if len(given) == 1 else given
 
     def _write(self, target: Any, args: Any) -> Value:
         k = self.placeholders.get(target)
@@ -219,8 +239,13 @@ class Lowering:
 
     # -- foreign code ----------------------------------------------------------------------------
 
-    def foreign(self, node: Any, args: Any, kwargs: Any) -> Any:
-        """The operator run by the dispatcher; its results are values in memory."""
+    def foreign(
+        self, node: Any, args: Any, kwargs: Any, name: str = "", described: Any = None
+    ) -> Any:
+        """The operator run by the dispatcher; its results are values in memory.
+
+        ``described``: (shape, dtype, strides) of each, where they are not the operator's own.
+        """
         tensors: list[Value] = []
 
         def template(x: Any) -> Any:
@@ -241,8 +266,11 @@ class Lowering:
         named = tuple((k, template(x)) for k, x in kwargs.items())
         if self.draws and _draws_itself(node):
             raise DrawsElsewhere
-        results, single = self.results_of(node, args, kwargs)
-        call = Call(str(node.target), given, named, results, single, self.trace.calls)
+        if described is None:
+            results, single = self.results_of(node, args, kwargs)
+        else:
+            results, single = described, False
+        call = Call(name or str(node.target), given, named, results, single, self.trace.calls)
         self.trace.calls += 1
         made = self.trace.make("call", tensors, (), "f32", HashableCall(call))
         outs = [

@@ -12,6 +12,7 @@ import mortice
 from mortice.backend import array, generator_for, wrap
 from mortice.errors import CompileError
 
+from ..ir.values import UPDATING_COPIES
 from ..plan import CallStep, Plan
 from ..specs import GeneratorSpec, NumberSpec, OtherSpec, TensorSpec, mortice_dtype
 
@@ -305,8 +306,31 @@ def _generator_at(state: State, slot: int) -> Any:
 
 
 def find_operator(name: str) -> Any:
-    """The operator overload called ``aten.add.Tensor``."""
+    """The operator overload called ``aten.add.Tensor``; or what runs one on copies."""
+    if name.startswith(UPDATING_COPIES):
+        return _on_copies(find_operator(name.removeprefix(UPDATING_COPIES)))
     found: Any = mortice.ops
     for part in name.split("."):
         found = getattr(found, part)
     return found
+
+
+def _on_copies(op: Any) -> Callable[..., list[Any]]:
+    """An operator that writes to arguments, on copies: what it returns anew, then the copies."""
+    schema = op._schema
+    names = [a.name for a in schema.arguments]
+
+    def run(*args: Any, **kwargs: Any) -> list[Any]:
+        values = list(args)
+        copies: list[Any] = []
+        for i in schema.mutated:
+            place: Any = (values, i) if i < len(values) else (kwargs, names[i])
+            if (place[0] is kwargs and names[i] not in kwargs) or place[0][place[1]] is None:
+                continue
+            place[0][place[1]] = place[0][place[1]].clone()
+            copies.append(place[0][place[1]])
+        found = op(*values, **kwargs)
+        listed = found if isinstance(found, (list, tuple)) else [found]
+        return [*(x for r, x in zip(schema.returns, listed) if not r.type.alias), *copies]
+
+    return run

@@ -286,8 +286,11 @@ class Builder:
         else:
             # Fills with random numbers do not; any other may read what it writes to.
             blank = op.schema.namespace == "aten" and "nondeterministic_seeded" in op.row.tags
-            made = ("empty_like", values[0], *[None] * 5) if blank else ("clone", values[0], None)
-            node = self._node(op, [self.emit(*made), *values[1:]], target)
+            if blank:
+                own = self.emit("empty_like", values[0], None, None, None, None, None)
+            else:
+                own = self.emit("clone", values[0], None)
+            node = self._node(op, [own, *values[1:]], target)
         self.write(slot, self._cast(node, target))
         if self.grad:
             self.tracked.add(slot.cell)

@@ -54,6 +54,8 @@ def device_of(op: Operator, args: Any) -> Device:
 
 def results(op: Operator, args: Any) -> list[Spec | None] | None:
     """What a call makes; None where the rule gives no tensors."""
+    if not op.schema.returns:
+        return []
     device = device_of(op, args)
     meta = op.registered("Meta")
     if meta is not None:

@@ -148,7 +148,7 @@ def _inferable(op: Operator) -> bool:
     """Whether sizes and dtypes of the results follow from those of the operands."""
     if op.row.shape or op.registered("Meta") is not None:
         return True
-    return op.name == "copy_"
+    return op.name == "copy_" or bool(op.schema.mutated and not op.schema.returns)
 
 
 def _composite(op: Operator, beneath: int) -> Kernel:
