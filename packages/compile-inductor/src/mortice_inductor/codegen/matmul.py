@@ -40,7 +40,7 @@ def _by_tiles(v: Value, m: int, n: int, k: int, log: Callable[[str], None]) -> b
     shape = f"{v.where}: ({m}, {k}) x ({k}, {n})"
     reason = prefers_blas(v.dtype, m, n, k)
     if reason is None:
-        log(f"{shape} by tiles")
+        log(f"{shape} by tiles; what follows it is a kernel of its own")
         return True
     if blas.routine(ROUTINES[v.dtype]) is None:
         log(f"{shape} by tiles: numpy brings no BLAS whose routines can be called")
