@@ -312,7 +312,7 @@ def xccl(session: nox.Session) -> None:
     """Test mortice-xccl on oneCCL, whose wheels' files clash with MPICH's: alone."""
     if (sys.platform, platform.machine()) != ("linux", "x86_64"):
         session.skip("oneCCL is wheels for Linux on x86-64 alone")
-    install(session, f"{OURS}-xccl[oneccl]", f"{OURS}-testing", *TEST)
+    install(session, f"{OURS}-xccl[oneccl]", f"{OURS}-cpu", f"{OURS}-testing", *TEST)
     where = session.posargs or ["packages/dist-xccl/tests"]
     session.run("pytest", "-q", *where)
 

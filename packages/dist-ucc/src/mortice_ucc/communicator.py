@@ -104,7 +104,9 @@ class UccCommunicator(HostCommunicator):
             if request.contents.value == ucc.IN_PROGRESS:
                 library.abandoned.extend((request, held))
             raise
-        code = request.contents.value
+        # The first status is the one to read. Up to 1.10 it says that a reduction whose peer has ended
+        # went well: stopping what computed overwrites it. The second one, UCC's own, has the truth.
+        code = min(request[0], request[1])
         with self._lock:
             self._ucc.ucc_collective_finalize(request)
         self._check("UCC's operation", code)

@@ -1,4 +1,4 @@
-"""With a UCC: what every backend does, but messages from anyone; and nobody waits for the dead."""
+"""UCC does what every backend does, but messages from anyone; and callers do not wait for the dead."""
 
 from __future__ import annotations
 
