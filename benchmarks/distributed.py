@@ -259,7 +259,7 @@ def report(rows: list[Row], machine: list[str], blocks: int, seconds: float) -> 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--ranks", type=int, nargs="+", choices=(2, 4), default=[2, 4])
-    parser.add_argument("--blocks", type=int, default=5)
+    parser.add_argument("--blocks", type=int, default=4)
     parser.add_argument("--largest", type=int, default=SIZES[-1], help="bytes")
     parser.add_argument(
         "--quick", action="store_true", help="2 ranks, to 1 MiB; nothing is written"

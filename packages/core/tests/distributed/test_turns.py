@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -51,6 +52,7 @@ def call(op: str = "SUM") -> dist.Call:
 def default_handler() -> Iterator[None]:
     """Ctrl-C is Python's: it is not in processes that a shell has started in the background."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    interrupts._opened = float("-inf")
     yield
     signal.signal(signal.SIGINT, before)
 
@@ -120,31 +122,41 @@ def test_a_failure_in_the_callers_thread_gives_the_turn_back(
 
 
 def test_a_programs_own_wakeup_descriptor_stays() -> None:
-    assert interrupts.Abortable.possible()
     own, other = socket.socketpair()
     with own, other:
         own.setblocking(False)
         before = signal.set_wakeup_fd(own.fileno())
         try:
-            assert not interrupts.Abortable.possible()
+            for _ in range(2):
+                assert not interrupts.Abortable.possible()
         finally:
             assert signal.set_wakeup_fd(before) == own.fileno()
     assert interrupts.Abortable.possible()
 
 
-def test_one_call_of_the_system_opens_the_way_of_signals(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert interrupts.Abortable.possible()
-    real, calls = signal.set_wakeup_fd, list[int]()
+def test_the_way_of_signals_is_opened_once_in_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    real, calls, now = signal.set_wakeup_fd, list[int](), 1000.0
 
     def counted(number: int, **options: Any) -> int:
         calls.append(number)
         return real(number, **options)
 
     monkeypatch.setattr(signal, "set_wakeup_fd", counted)
-    assert interrupts.Abortable.possible()
-    with interrupts.Abortable(lambda: None):
-        pass
+    monkeypatch.setattr(interrupts, "time", SimpleNamespace(monotonic=lambda: now))
+    for _ in range(5):
+        assert interrupts.Abortable.possible()
+        with interrupts.Abortable(lambda: None):
+            pass
     assert len(calls) == 1
+    now += 2 * interrupts._PERIOD
+    assert interrupts.Abortable.possible()
+    assert len(calls) == 2
+
+
+def test_a_programs_own_handler_is_seen_at_once() -> None:
+    assert interrupts.Abortable.possible()
+    signal.signal(signal.SIGINT, lambda *_: None)
+    assert not interrupts.Abortable.possible()
 
 
 FORKED = """

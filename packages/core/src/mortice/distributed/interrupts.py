@@ -6,13 +6,22 @@ also wakes a thread, which aborts the operation; it then returns, and KeyboardIn
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import socket
 import threading
+import time
 from collections.abc import Callable
 from types import TracebackType
+from typing import Any
 
+# The C function itself: the module's own turns what it finds into an enum, and fails to (3 us).
+_getsignal: Callable[[int], Any] = importlib.import_module("_signal").getsignal
+# Whether the descriptor is still ours is asked, and it set, at most so often: that takes 5 us.
+# Event loops that want Ctrl-C set a handler, too, and that is looked at each time.
+_PERIOD = 0.05
+_opened = float("-inf")
 _lock = threading.Lock()
 _sockets: tuple[socket.socket, socket.socket] | None = None
 _abort: Callable[[], None] | None = None
@@ -36,14 +45,9 @@ class Abortable:
         """Whether Ctrl-C would be noticed, or does not concern this thread."""
         if threading.get_ident() != _main.ident:
             return True
-        if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        if _getsignal(signal.SIGINT) is not signal.default_int_handler:
             return False  # it may not be meant to end anything
-        number = _wakeup()
-        others = signal.set_wakeup_fd(number, warn_on_full_buffer=False)
-        if others in (-1, number):
-            return True
-        signal.set_wakeup_fd(others, warn_on_full_buffer=False)  # an event loop has it
-        return False
+        return time.monotonic() - _opened < _PERIOD or _open()
 
     def __enter__(self) -> None:
         global _abort
@@ -59,6 +63,18 @@ class Abortable:
         global _abort
         if threading.get_ident() == _main.ident:
             _abort = None
+
+
+def _open() -> bool:
+    """Let the signal wake our thread; False where an event loop has that."""
+    global _opened
+    number = _wakeup()
+    others = signal.set_wakeup_fd(number, warn_on_full_buffer=False)
+    if others in (-1, number):
+        _opened = time.monotonic()
+        return True
+    signal.set_wakeup_fd(others, warn_on_full_buffer=False)
+    return False
 
 
 def _wakeup() -> int:
@@ -77,7 +93,8 @@ def _wakeup() -> int:
 
 def _forget() -> None:
     """In a forked child: its signals do not concern the parent's operations, nor it the parent's."""
-    global _sockets, _abort, _main
+    global _sockets, _abort, _main, _opened
+    _opened = float("-inf")
     if _sockets is not None:
         signal.set_wakeup_fd(-1)
     _sockets = _abort = None
