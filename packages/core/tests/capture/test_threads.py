@@ -1,0 +1,64 @@
+"""Other threads that use what a call has recorded."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import mortice
+from mortice._dispatch.state import THREAD
+
+
+def test_another_thread_reads_a_pending_tensor(compile: Any) -> None:
+    seen: list[Any] = []
+
+    def f(x: Any) -> Any:
+        y = x * 2
+        x.add_(1)
+        for job in (lambda: seen.append((y + 1).tolist()), lambda: seen.append((x + 1).tolist())):
+            worker = threading.Thread(target=job)
+            worker.start()
+            worker.join()
+        return y
+
+    compiled = compile(f)
+    for _ in range(2):
+        compiled(mortice.ones(2))
+    assert seen == [[3, 3], [3, 3]] * 2
+
+
+def test_another_thread_waits_for_a_step_that_is_half_done(compile: Any) -> None:
+    found: list[float] = []
+
+    def f(x: Any) -> Any:
+        y = x + 1
+        recorder = THREAD.recorder
+        worker = threading.Thread(target=lambda: found.append(y.sum().item()))
+        recorder.busy = True
+        worker.start()
+        while not recorder.asked:
+            time.sleep(0.001)
+        early = list(found)
+        recorder.busy = False
+        worker.join()
+        assert not early
+        return y * 2
+
+    assert compile(f)(mortice.ones(3)).tolist() == [4, 4, 4]
+    assert found == [6]
+
+
+def test_another_thread_writes_what_was_recorded_as_read(compile: Any) -> None:
+    def f(x: Any) -> Any:
+        y = x * 2
+        worker = threading.Thread(target=lambda: x.fill_(100))
+        worker.start()
+        worker.join()
+        return y, x + 1
+
+    compiled = compile(f)
+    for _ in range(2):
+        y, z = compiled(mortice.ones(2))
+        assert y.tolist() == [2, 2]
+        assert z.tolist() == [101, 101]
