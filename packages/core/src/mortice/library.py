@@ -14,10 +14,9 @@ from mortice._library.custom import (
 from mortice._library.fakes import FakeContext, get_ctx, has_fake, register_fake
 from mortice._library.gradient import register_autograd
 from mortice._library.infer import infer_schema
+from mortice._library.keysets import DispatchKeySet, after_autograd_keyset
 from mortice._library.registration import (
-    DispatchKeySet,
     Library,
-    after_autograd_keyset,
     define,
     fallthrough_kernel,
     impl,
