@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 import types
 from abc import ABCMeta
 from collections.abc import Sequence
@@ -144,16 +145,27 @@ def know_function(w: Watch, f: FunctionType) -> None:
     w.root(f.__globals__, f"globals of {f.__globals__.get('__name__')}", strong=True)
 
 
+#: What Python says of a local variable, and of an enclosing function's, that has no value.
+UNBOUND = (
+    (
+        "local variable '{}' referenced before assignment",
+        "free variable '{}' referenced before assignment in enclosing scope",
+    )
+    if sys.version_info < (3, 11)
+    else (
+        "cannot access local variable '{}' where it is not associated with a value",
+        "cannot access free variable '{}' where it is not associated with a value in enclosing scope",
+    )
+)
+
+
 def read_cell(w: Watch, cell: Any, name: str) -> Any:
     """The contents of a closure's cell."""
     try:
         value = cell.cell_contents
     except ValueError:
         w.unknown(f"the variable {name} has no value")
-        raise NameError(
-            f"cannot access free variable '{name}' where it is not associated with a value in "
-            "enclosing scope"
-        ) from None
+        raise NameError(UNBOUND[1].format(name)) from None
     if w.is_outer(cell):
         w.read(w.intern(CellContents, w.source(cell), name), value)
     return value

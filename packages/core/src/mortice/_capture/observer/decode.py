@@ -18,7 +18,7 @@ from types import CodeType
 from typing import Any
 
 #: Versions with a table.
-VERSIONS = ((3, 11), (3, 12), (3, 13))
+VERSIONS = ((3, 10), (3, 11), (3, 12), (3, 13))
 
 _GENERATORS = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
 
@@ -101,11 +101,13 @@ def _decode(code: CodeType) -> Program:
         raise Unsupported(f"{code.co_name} is a {kind}")
     rows = table()
     listed = [i for i in dis.get_instructions(code) if i.opname != "EXTENDED_ARG"]
-    index = _numbers(listed, code)
-    decoded: list[tuple[str, Any]] = []
+    prologue = getattr(rows, "prologue", None)
+    decoded: list[tuple[str, Any]] = [] if prologue is None else prologue(code)
+    first = len(decoded)
+    index = _numbers(listed, code, first)
     starts: list[int] = []
     lines: list[int] = []
-    for number, instruction in enumerate(listed):
+    for number, instruction in enumerate(listed, first):
         row = rows.TABLE.get(instruction.opname)
         if row is None:
             raise Unsupported(f"{code.co_name} uses {instruction.opname}")
@@ -129,16 +131,16 @@ def _line_start(instruction: dis.Instruction) -> int | None:
     return None if starts is False else starts
 
 
-def _numbers(listed: list[dis.Instruction], code: CodeType) -> dict[int, int]:
+def _numbers(listed: list[dis.Instruction], code: CodeType, first: int) -> dict[int, int]:
     """Byte offset -> number of the instruction there; prefixes belong to what follows them."""
     index: dict[int, int] = {}
     offset = 0
-    for number, instruction in enumerate(listed):
+    for number, instruction in enumerate(listed, first):
         while offset <= instruction.offset:
             index[offset] = number
             offset += 2
     while offset <= len(code.co_code):
-        index[offset] = len(listed)
+        index[offset] = first + len(listed)
         offset += 2
     return index
 

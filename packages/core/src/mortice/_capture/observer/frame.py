@@ -21,11 +21,15 @@ RETURN: Any = object()
 POPPED: Any = object()
 
 
+#: In place of a target on the stack of blocks: an exception is being handled.
+HANDLING: Any = None
+
+
 class Frame:
     """The execution of one call of a Python function under a Watch."""
 
     __slots__ = (
-        "active", "at", "cells", "code", "function", "instructions", "kw_names", "level", "locals",
+        "active", "at", "blocks", "cells", "code", "function", "instructions", "kw_names", "level", "locals",
         "pc", "program", "reraising", "result", "stack", "traced", "watch",
     )  # fmt: skip
 
@@ -48,6 +52,8 @@ class Frame:
         #: Exceptions pushed by PUSH_EXC_INFO and not yet popped; the depth of nested loops.
         self.active = 0
         self.level = 0
+        #: Python 3.10: (target or HANDLING, depth of the value stack) of what was entered.
+        self.blocks: list[tuple[Any, int]] = []
         self.reraising = False
         self.result: Any = None
 
@@ -71,7 +77,7 @@ class Frame:
             except BaseException as error:
                 handler = self.handler_for(error)
                 if handler is None:
-                    raise
+                    raise error  # noqa: TRY201  in 3.10 a bare one has the traceback that was caught
                 self.enter(handler, error)
                 self.level += 1
                 signal = self.loop()  # here ``error`` is the exception being handled
@@ -102,6 +108,11 @@ class Frame:
         else:
             tracebacks.drop_ours(error)
         self.reraising = False
+        while self.blocks:
+            target, depth = self.blocks.pop()
+            if target is not HANDLING:
+                return Handler(0, 0, target, depth, False)
+            self.active -= 1
         at = self.at
         for row in self.program.handlers:
             if row.start <= at < row.end:
@@ -110,6 +121,13 @@ class Frame:
 
     def enter(self, handler: Handler, error: BaseException) -> None:
         del self.stack[handler.depth :]
+        if handler.end == 0:
+            self.stack += (NULL, NULL, NULL, error.__traceback__, error, type(error))
+            self.blocks.append((HANDLING, 0))
+            self.active += 1
+            self.watch.fresh(error)
+            self.pc = handler.target
+            return
         if handler.keep_offset:
             self.stack.append(self.at)
         self.stack.append(error)

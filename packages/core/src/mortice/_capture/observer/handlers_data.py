@@ -54,9 +54,7 @@ def load_fast(f: Frame, name: str) -> None:
 
 
 def _unbound(name: str) -> UnboundLocalError:
-    return UnboundLocalError(
-        f"cannot access local variable '{name}' where it is not associated with a value"
-    )
+    return UnboundLocalError(calls.UNBOUND[0].format(name))
 
 
 def store_fast(f: Frame, name: str) -> None:
