@@ -16,6 +16,7 @@ import mortice
 from mortice_inductor import cache, compile_fx, config, front
 from mortice_inductor.lowering import LOWERINGS, user
 from mortice_inductor.runtime import code
+from mortice_llvm import blas
 
 PROGRAM = """
 import sys, time
@@ -101,6 +102,28 @@ def test_a_hit_is_for_the_same_in_everything(
     for entry in (tmp_path / "llvm").iterdir():
         entry.write_bytes(entry.read_bytes()[:-1] + b"?")
     assert [misses(), misses()] == [1, 0]
+
+
+def test_a_plan_whose_blas_is_gone_is_a_miss(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("MORTICE_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr("mortice_inductor.codegen.matmul.prefers_blas", lambda *given: "asked for")
+    compiled: list[Any] = []
+    original = front._compiled
+    monkeypatch.setattr(front, "_compiled", lambda *a: compiled.append(a) or original(*a))
+    x, y = mortice.randn(8, 4), mortice.randn(4, 8)
+
+    def misses() -> int:
+        before = len(compiled)
+        run = compile_fx(graph(lambda c, a, b: c("mm.default", a, b), 2), [x, y])
+        assert_same(run(x, y)[0], x @ y)
+        return len(compiled) - before
+
+    assert [misses(), misses()] == [1, 0]
+    routine = blas.routine
+    monkeypatch.setattr(blas, "routine", lambda n: routine(n) if n.startswith("tile_") else None)
+    assert misses() == 1
 
 
 def chain(c: Any, a: Any, b: Any) -> Any:

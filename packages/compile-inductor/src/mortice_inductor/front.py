@@ -249,10 +249,9 @@ def _cached(key: bytes | None, specs: tuple[Spec, ...]) -> Any:
     from .runtime.code import NoCode, load_code, program_of
 
     try:
-        library = load_code(code, None)
+        return program_of(plan, load_code(code, None), ())
     except NoCode:
         return None
-    return program_of(plan, library, ())
 
 
 def _compiled(

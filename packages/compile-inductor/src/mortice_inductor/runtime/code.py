@@ -15,7 +15,7 @@ from .program import Program
 
 
 class NoCode(Exception):
-    """The machine code of a plan is not in the cache."""
+    """What a plan calls is not there: its machine code, or a routine of BLAS."""
 
 
 #: Code in this process by its key: graphs that differ in sizes alone share it.
@@ -37,18 +37,27 @@ def load_code(key: bytes, make_text: Callable[[Any], str] | None) -> Library:
 
 
 def program_of(plan: Plan, library: Library, constants: tuple[Any, ...]) -> Program:
-    """A program that runs ``plan`` with loaded code."""
+    """A program that runs ``plan`` with loaded code; NoCode where numpy has lost a routine of BLAS
+    since the plan was made.
+    """
     functions = {
         step[1]: library.function(step[1], ctypes.c_void_p)
         for step in plan.steps
         if step[0] == "native"
     }
+    program = Program(plan, functions, _addresses(plan), constants)
+    program.fast = runner(program, {name: library.address(name) for name in functions}) or program
+    return program
+
+
+def _addresses(plan: Plan) -> dict[str, int]:
+    """Where the plan's routines of BLAS are, and those for its threads (0: none)."""
     found = blas.thread_functions() if plan.blas else None
     addresses: dict[str, int] = dict(zip(("get_threads", "set_threads"), found or (0, 0)))
     for name in plan.blas:
         if name not in addresses:
             routine = blas.routine(name)
-            addresses[name] = routine.address if routine else 0
-    program = Program(plan, functions, addresses, constants)
-    program.fast = runner(program, {name: library.address(name) for name in functions}) or program
-    return program
+            if routine is None:
+                raise NoCode
+            addresses[name] = routine.address
+    return addresses
