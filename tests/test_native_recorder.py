@@ -142,7 +142,8 @@ def test_a_call_as_before_records_and_ends_natively(requires_grad: bool) -> None
         assert not {"recording", "record", "advancing", "fill", "plan", "_begin"} & set(calls)
         assert mortice.allclose(compiled(x, y), ten(x, y))
     assert runs_of(compiled) == (before[0] + 6, before[1])
-    assert "call_recorded" not in calls
+    # Before Python 3.11 the call around the function stays Python's.
+    assert ("call_recorded" in calls) == (sys.version_info < (3, 11))
     if requires_grad:
         (mine,) = mortice.autograd.grad(compiled(x, y).sum(), [x])
         (theirs,) = mortice.autograd.grad(ten(x, y).sum(), [x])
