@@ -27,11 +27,11 @@ NOBODY = 65534  # the user without rights, by custom
 def test_killed_at_any_moment_the_file_is_whole(tmp_path: Path) -> None:
     script = Path(__file__).parent / "kill_saves.py"
     done = subprocess.run(
-        [sys.executable, str(script), str(tmp_path), "150"],
+        [sys.executable, str(script), str(tmp_path), "300"],
         capture_output=True, text=True, timeout=590, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("150 kills")
+    assert done.stdout.startswith("300 kills")
 
 
 def test_sizes_and_offsets_in_64_bits(tmp_path: Path, monkeypatch: Any) -> None:
