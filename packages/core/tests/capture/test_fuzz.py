@@ -25,3 +25,10 @@ def test_random_programs_by_joint_graphs() -> None:
 @pytest.mark.parametrize("seed", [352])
 def test_programs_that_found_defects(compile: Any, seed: int) -> None:
     assert not check(seed, compile)
+
+
+def test_backward_graphs_of_some_outputs_know_every_size() -> None:
+    """81155: with gradients for some outputs alone, a size was used that was in no other graph."""
+    from mortice._compile.front import compile as real
+
+    assert not check(81155, lambda f: real(f, backend="aot_eager"))

@@ -13,7 +13,7 @@ from mortice._autograd.views import refresh
 from mortice._dispatch import keys as K
 from mortice._dispatch.state import THREAD
 from mortice._tensor.make import alias_of
-from mortice.fx.symbols import bindings
+from mortice.fx.symbols import shown_by
 
 from . import costs
 from .again import Again, Held, held, present
@@ -203,13 +203,15 @@ def _sources(traced: Traced, saved: Sequence[Any]) -> list[tuple[str, int]]:
 
 
 def _size_reader(traced: Traced) -> Callable[..., dict[str, int]] | None:
-    """A function of the inputs that gives the value of every symbol; None if there is none."""
-    graph = traced.joint.module.graph
-    code = bindings(graph)
+    """A function of the inputs that gives the value of every symbol; None if there is none.
+
+    Also of symbols that this graph does not use: the backward graph for some outputs alone may.
+    """
+    code = shown_by(traced.joint.primals)
     if not code:
         return None
     names = ", ".join(node.name for node in traced.joint.primals)
-    pairs = ", ".join(f"{name!r}: {text}" for shown in code.values() for name, text in shown)
+    pairs = ", ".join(f"{name!r}: {text}" for name, text in code.items())
     # Made of the names of placeholders and of positions.
     return eval(f"lambda {names}: {{{pairs}}}")  # noqa: S307
 
