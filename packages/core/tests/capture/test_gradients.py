@@ -237,6 +237,30 @@ def test_a_view_made_before_the_call(train: Any) -> None:
     check(train, lambda v, z, x, y: (z.mul_(2), v * 3, v.add_(1)), make)
 
 
+def every_other() -> Any:
+    """An argument without history that sees every other element of its base, and one with."""
+    return mortice.zeros(6, 4)[::2, ::2], leaf(3, 2)
+
+
+def _read_without(y: Any, x: Any) -> Any:
+    y += x
+    first = y.detach() * 2  # reads the new value in y's layout, without history
+    return first + y, y
+
+
+def _viewed_without(y: Any, x: Any) -> Any:
+    y += x
+    with mortice.no_grad():
+        first = y[1] * 2
+    return first + y, y[0]
+
+
+@pytest.mark.parametrize("f", [_read_without, _viewed_without])
+def test_a_first_reader_without_history_takes_nobody_elses(train: Any, f: Any) -> None:
+    check(train, f, every_other)
+    check(train, lambda y, x: f(y * 1, x), lambda: (every_other()[0].t(), leaf(2, 3)))
+
+
 REFUSED: dict[str, Callable[..., Any]] = {
     "leaf": lambda x: x.add_(1),
     "view_of_leaf": lambda x: x[0].add_(1),

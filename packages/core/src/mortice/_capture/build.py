@@ -139,7 +139,9 @@ class Builder:
         assert slot.base is not None
         source = self.read(slot.base)
         if slot.base is value.slot:
+            saved, self.grad = self.grad, self._has_history(slot.base)
             source = value.node = self._dense(source, self.vals[slot.base]._a.strides)
+            self.grad = saved  # the copy is the memory's value from now on, whoever reads it first
         node = self._view(slot, source)
         value.views[slot] = (value.version, node)
         return node
@@ -337,8 +339,12 @@ class Builder:
         alias = node.op == "placeholder" or node in taken or _makes_views(made)
         if not alias:
             return node
-        self.grad = cell in self.tracked or bool(cell.key & AUTOGRAD)
+        self.grad = self._has_history(cell)
         return self.emit("clone", node, None)
+
+    def _has_history(self, cell: Slot) -> bool:
+        """Whether a memory's current value has gradients."""
+        return cell in self.tracked or bool(cell.key & AUTOGRAD)
 
     def _sweep(self) -> None:
         """Take out nodes whose results nobody uses; writes at the end stay."""
