@@ -479,6 +479,28 @@ def test_views_have_the_histories_that_eager_gives(compile: Any) -> None:
         compiled(leaf(3, 4))[2].add_(1)
 
 
+def _part_written_later(x: Any) -> Any:
+    a = x * 1
+    v = a.unbind(0)[1]
+    a.mul_(2)
+    a.sum().item()  # ends the segment between the two writes
+    return v.add_(1), a * 1
+
+
+def _part_written_twice(x: Any) -> Any:
+    a = x * 1
+    v = a.unbind(0)[1]
+    a.mul_(2)
+    v.add_(1)
+    a.sum().item()
+    return v.mul_(2), a * 1
+
+
+@pytest.mark.parametrize("f", [_part_written_later, _part_written_twice])
+def test_a_part_whose_base_was_written_to_is_a_strided_view(train: Any, f: Any) -> None:
+    check(train, f, lambda: (leaf(2, 3),))
+
+
 @pytest.mark.parametrize("recorded", [False, True])
 @pytest.mark.parametrize("dtype", [mortice.int64, mortice.bool, mortice.uint8])
 def test_integers_written_to_have_no_history(compile: Any, dtype: Any, recorded: bool) -> None:

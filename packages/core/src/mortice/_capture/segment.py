@@ -239,11 +239,17 @@ def _see(t: Any, o: Output, storage: Storage, leaves: Sequence[Any], histories: 
     else:
         t._a = DeviceArray(storage.root, h.shape, h.dtype, h.device, h.strides, offset)
     tracked = t._k & K.AUTOGRAD
+    edge, info, epoch = t._g, t._b, storage.epoch
     t._k &= ~(K.RECORD | K.AUTOGRAD)
     t._g = None
     base = base_of(t) if tracked else None
     if base is not None and base._k & K.AUTOGRAD:
-        histories.give(t, o, base, storage.epoch, leaves)
+        # A view whose base was written to with history is, as eager has it, a strided view from then
+        # on: a part of ``unbind`` may be written to again.
+        if edge is o.edge and epoch == (info.epoch if info.__class__ is ViewInfo else 0):
+            histories.give(t, o, base, epoch, leaves)
+        else:
+            regenerate(t, base, epoch)
 
 
 class Histories:
