@@ -311,10 +311,11 @@ def number(value: Any) -> float:
 
 def check_range(name: str, value: Any, low: float = 0.0, below: float | None = None) -> None:
     """``value`` must be at least ``low`` and, if given, less than ``below``."""
-    value = number(value)
-    if not low <= value or (below is not None and not value < below):
+    given = value.item() if isinstance(value, Tensor) else value
+    size = number(given)
+    if not low <= size or (below is not None and not size < below):
         limit = f"at least {low}" if below is None else f"in [{low}, {below})"
-        raise InvalidValue(f"Invalid {name}: {value}; it must be {limit}")
+        raise InvalidValue(f"Invalid {name}: {given}; it must be {limit}")
 
 
 def check_common(lr: Any, weight_decay: Any, eps: float | None = None) -> None:
