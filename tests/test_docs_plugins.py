@@ -23,6 +23,28 @@ def plugins(root: Path) -> str:
     return (root / "docs" / "plugins.md").read_text(encoding="utf-8")
 
 
+NUMBERS = """
+x = mortice.tensor([1.0, 2.0], device="npu")
+print((x + 1).tolist())
+print(x.clone().add_(1.0).tolist())
+print((x.long() + 1).tolist())
+y = x.long() + 1.5
+print(y.tolist(), y.dtype)
+print(x.add(2, alpha=2.5).tolist())
+"""
+TRAINING = """
+w = mortice.tensor([1.0, 2.0], device="npu", requires_grad=True)
+optimizer = mortice.optim.Adam([w], lr=0.1)
+(w + 1).backward(mortice.ones(2, device="npu"))
+optimizer.step()
+print([round(value, 4) for value in w.tolist()])
+"""
+CONFORMANCE = """
+from mortice.testing.conformance import measure_all
+print([found for found in measure_all("npu") if found.how == "failed"])
+"""
+
+
 def rows(text: str) -> list[list[str]]:
     """The cells of all table rows."""
     lines = [line for line in text.splitlines() if line.startswith("|")]
@@ -131,6 +153,11 @@ def test_the_example_works(plugins: str, tmp_path: Path) -> None:
     assert decision["state"] == "ready", decision
     code = "import mortice; x = mortice.tensor([1.0, 2.0], device='npu'); print((x + x).tolist())"
     assert run("-c", code) == "[2.0, 4.0]\n"
+    assert run("-W", "ignore", "-c", "import mortice\n" + NUMBERS) == (
+        "[2.0, 3.0]\n[2.0, 3.0]\n[2, 3]\n[2.5, 3.5] mortice.float32\n[6.0, 7.0]\n"
+    )
+    assert run("-W", "ignore", "-c", "import mortice\n" + TRAINING) == "[0.9, 1.9]\n"
+    assert run("-W", "ignore", "-c", CONFORMANCE) == "[]\n"
 
 
 def test_registering_example_works(plugins: str, tmp_path: Path) -> None:

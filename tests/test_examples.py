@@ -69,6 +69,23 @@ print(y.cpu().numpy().tolist(), dict(LAUNCHES))
     assert printed == "[[2.0, 1.0], [1.0, 8.0]] {'add.Tensor': 1, 'relu': 1}\n"
 
 
+def test_a_number_in_place_of_a_tensor(site: Path) -> None:
+    """As its README says, and ``add_``, integers, and an optimizer's steps."""
+    printed = script(site, """
+import warnings
+x = mortice.ones(3, device="tenon")
+print((x + 1).tolist(), x.add_(1.0).tolist())
+warnings.simplefilter("ignore")
+print((x.long() + 1).tolist(), dict(LAUNCHES))
+x.requires_grad_().grad = mortice.ones(3, device="tenon")
+mortice.optim.Adam([x], lr=0.5).step()
+print(x.tolist())
+""")  # fmt: skip
+    assert printed == (
+        "[2.0, 2.0, 2.0] [2.0, 2.0, 2.0]\n[3, 3, 3] {'add.Tensor': 3}\n[1.5, 1.5, 1.5]\n"
+    )
+
+
 def test_gradients_flow_on_it(site: Path) -> None:
     printed = script(site, """
 x = mortice.tensor([1.0, -2.0], device="tenon", requires_grad=True)

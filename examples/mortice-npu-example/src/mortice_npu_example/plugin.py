@@ -18,7 +18,7 @@ class Npu(DeviceRuntime):
     class features(Features):
         """What core may rely on."""
 
-        strided, fork = True, "restart"
+        strided, numbers, fork = True, True, "restart"
         dtypes = (mortice.float32, mortice.float64, mortice.int64, mortice.bool)
 
     def __init__(self) -> None:

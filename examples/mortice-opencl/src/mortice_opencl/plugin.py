@@ -25,9 +25,10 @@ class Queue(cl.CommandQueue):
 
 
 class OpenCLFeatures(Features):
-    """Kernels see any strides, and take the queue they are put in."""
+    """Kernels see any strides and Python numbers, and take the queue they are put in."""
 
     strided = True
+    numbers = True
     streams = True
     dtypes = tuple(TYPES)
     fork = "error"

@@ -86,7 +86,16 @@ def test_a_call_asks_no_more_than_it_must(device: Any) -> None:
     assert asked == ["allocate", "run"]
     asked.clear()
     _ = x + 1
-    assert asked == ["kernel", "allocate", "run"]  # of other dtypes: one tensor and a number
+    assert asked == ["allocate", "allocate", "run"]  # the number's and the result's
+
+    class Numbers(Counted):
+        class features(Adds.features):
+            numbers = True
+
+    x = mortice.ones(2, 2, device=device(Numbers))
+    asked.clear()
+    _ = x + 1
+    assert asked == ["kernel", "allocate", "run"]
 
 
 RUNTIME = """

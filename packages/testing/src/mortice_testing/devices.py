@@ -58,9 +58,10 @@ _REF: dict[str, Kernel] = {
 
 
 class RefFeatures(Features):
-    """Kernels see any strides; ordinary memory lives on in a forked child."""
+    """Kernels see any strides and numbers; ordinary memory lives on in a forked child."""
 
     strided = True
+    numbers = True
     fork = "keep"
 
 
@@ -117,6 +118,7 @@ class NullFeatures(Features):
     """Nothing is computed, and there is nothing that a child could not keep."""
 
     strided = True
+    numbers = True
     fork = "keep"
     computes = False
 

@@ -18,7 +18,7 @@ from mortice._types import shapes
 from mortice._types.device import Device
 from mortice._types.dtypes import DType
 from mortice._types.layout import preserve_format
-from mortice._types.promotion import NUMBERS
+from mortice._types.promotion import NUMBERS, result_type
 
 
 def adapt(runtime: DeviceRuntime, op: Operator, device: str) -> Kernel | None:
@@ -30,14 +30,21 @@ def adapt(runtime: DeviceRuntime, op: Operator, device: str) -> Kernel | None:
     fallback: list[Kernel] = []
     positions = op.schema.tensor_positions
     strided, queued = runtime.features.strided, runtime.features.streams
+    numbers = runtime.features.numbers
 
     def on_device(*args: Any) -> Any:
         # One loop: two would be 10 per cent of a call on a device that computes nothing.
-        types: list[DType] = []
+        types: list[Any] = []
         where: Device | None = None
+        made = _NONE_MADE
         for i in positions:
             x = args[i]
-            if x is None or x.__class__ in NUMBERS:
+            if x is None:
+                continue
+            if x.__class__ in NUMBERS:
+                if not numbers:
+                    made = (*made, (len(types), i))
+                    types.append(None)
                 continue
             group = x if isinstance(x, (list, tuple)) else (x,)
             for t in group:
@@ -50,6 +57,10 @@ def adapt(runtime: DeviceRuntime, op: Operator, device: str) -> Kernel | None:
                             op.qualified, [t for t in flat(args) if hasattr(t, "_k")], device
                         )
                     where = t._a.device
+        if made:
+            met = result_type(flat([args[i] for i in positions]))
+            for place, _ in made:
+                types[place] = met
         key = tuple(types)
         try:
             kernel = found[key]
@@ -67,6 +78,10 @@ def adapt(runtime: DeviceRuntime, op: Operator, device: str) -> Kernel | None:
                 handles[i] = [t if t is None else _handle(t, strided) for t in x]
             elif x is not None and x.__class__ not in NUMBERS:
                 handles[i] = x._a if strided else _handle(x, strided)
+        for place, i in made:
+            scalar = allocate_beside(runtime, (), types[place], where)
+            fill(scalar, args[i])
+            handles[i] = scalar._a
         specs = rule(*args)
         if type(specs) is not list:
             out = allocate_beside(runtime, tuple(specs[0]), specs[1], where)
@@ -87,6 +102,8 @@ def adapt(runtime: DeviceRuntime, op: Operator, device: str) -> Kernel | None:
 
 
 _NO_OPTIONS: dict[str, Any] = {}
+#: Numbers that become arrays of one element: (place among the dtypes, argument).
+_NONE_MADE: tuple[tuple[int, int], ...] = ()
 
 
 def _handle(t: Any, strided: bool) -> Any:

@@ -14,6 +14,9 @@ class Features:
 
     #: Do kernels take inputs with any strides? Otherwise core makes them contiguous first.
     strided = False
+    #: Do kernels take Python numbers where an operator does in place of a tensor (``x + 1``)?
+    #: Otherwise core hands them over as arrays without dimensions, in the dtype operands meet in.
+    numbers = False
     #: Dtypes that kernels may be asked for; None means all.
     dtypes: tuple[DType, ...] | None = None
     #: Do kernels take the keyword ``stream``, what ``DeviceRuntime.stream`` made? Otherwise all
@@ -86,8 +89,9 @@ class DeviceRuntime:
     def kernel(self, op: str, dtypes: tuple[DType, ...]) -> Callable[..., Any] | None:
         """A kernel for an operator ("add.Tensor") and its tensors' dtypes, or None.
 
-        It is called with DeviceArrays in place of tensors, the other arguments as they are, and
-        then the output arrays to fill; with the keyword ``stream`` if ``Features.streams``. A
+        It is called with DeviceArrays in place of tensors (and of numbers that stand for one, see
+        ``Features.numbers``), the other arguments as they are, and then the output arrays to
+        fill; with the keyword ``stream`` if ``Features.streams``. A
         kernel for "copy_" (dtypes of source and target) gets a source and a target of one size and
         any strides, and converts.
         """
