@@ -184,6 +184,30 @@ def test_validation_names_the_node(monkeypatch: pytest.MonkeyPatch) -> None:
         bad(x, y)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16", "int64", "bool"])
+def test_validation_of_single_numbers(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def body(c: Any, a: Any) -> Any:
+        return c("amax", a), c("amin", c("bitwise_not", a) if a_is_bool else c("neg", a))
+
+    a_is_bool = dtype == "bool"
+    values = [1.0, 0.0] if dtype in ("int64", "bool") else [1.0, float("inf"), 0.0]
+    x = mortice.tensor(values).to(getattr(mortice, dtype))
+    with config.patch(validate=True):
+        good = compile_fx(graph(body, 1), [x])
+    for found, wanted in zip(good(x), graph(body, 1)(x), strict=True):
+        assert_same(found, wanted)
+    y = mortice.tensor([float("nan"), 1.0])
+    with config.patch(validate=True):
+        of_nan = compile_fx(graph(lambda c, a: c("sum", a), 1), [y])
+    assert_same(of_nan(y)[0], y.sum())
+    monkeypatch.setitem(LOWERINGS, "cos.default", lambda t, a: t.fn("sin", a))
+    z = mortice.tensor(0.5)
+    with config.patch(validate=True):
+        bad = compile_fx(graph(lambda c, a: c("cos", a), 1), [z])
+    with pytest.raises(mortice.errors.CompileError, match="node cos .* is off by"):
+        bad(z)
+
+
 def test_validation_leaves_writes_and_random_numbers_as_they_are() -> None:
     def body(c: Any, a: Any) -> Any:
         c("copy_", a, c("add.Scalar", a, 1.0))

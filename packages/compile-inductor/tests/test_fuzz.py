@@ -15,6 +15,9 @@ from mortice_inductor import compile_fx, config
 UNARY = ("sin", "tanh", "exp", "abs", "neg", "sigmoid", "relu", "gelu", "square")
 BINARY = ("add.Tensor", "sub.Tensor", "mul.Tensor", "maximum", "minimum")
 REDUCE = ("sum.dim_IntList", "mean.dim", "amax", "amin")
+SIZES = (1, 2, 3, 5, 8, 17)
+#: Of which half the tensors have no elements.
+FEW = (0, 1, 3, 4, 5)
 
 
 class Writer:
@@ -60,7 +63,9 @@ class Writer:
         dims = sorted(self.random.sample(range(len(shape)), self.random.randint(1, len(shape))))
         keep = self.random.random() < 0.6
         new = tuple(1 if d in dims else n for d, n in enumerate(shape) if keep or d not in dims)
-        return self.call(self.random.choice(REDUCE), x, dims, keep), new
+        # Of no elements the others are NaN, of which there are no positions, or raise.
+        how = self.random.choice(REDUCE if math.prod(shape) else REDUCE[:1])
+        return self.call(how, x, dims, keep), new
 
     def softmax(self) -> Any:
         x, shape = self.pick()
@@ -70,7 +75,7 @@ class Writer:
 
     def spread(self) -> Any:
         x, shape = self.pick()
-        if not shape:
+        if not math.prod(shape) or not shape:
             return None
         d = self.random.randrange(len(shape))
         new = tuple(n for k, n in enumerate(shape) if k != d)
@@ -103,7 +108,7 @@ class Writer:
 
     def product(self) -> Any:
         x, shape = self.pick()
-        if len(shape) != 2 or not all(shape):
+        if len(shape) != 2:
             return None
         return self.call("mm", self.call("tanh", x), self.call("t", x)), (shape[0], shape[0])
 
@@ -116,8 +121,7 @@ class Writer:
             return self.call("permute", x, dims), tuple(shape[d] for d in dims)
         if kind == 1:
             n = math.prod(shape)
-            cuts = [k for k in range(1, n + 1) if n % k == 0]
-            a = r.choice(cuts)
+            a = r.choice([k for k in range(1, max(n, 4) + 1) if n % k == 0])
             return self.call("reshape", x, [a, n // a]), (a, n // a)
         if kind == 2 and shape and max(shape) > 2:
             d = shape.index(max(shape))
@@ -144,12 +148,9 @@ def _laid(x: Any, how: int) -> Any:
     return x
 
 
-def program(seed: int) -> tuple[Any, list[Any]]:
+def program(seed: int, sizes: tuple[int, ...]) -> tuple[Any, list[Any]]:
     chosen = random.Random(seed)
-    shapes = [
-        tuple(chosen.choice((1, 2, 3, 5, 8, 17)) for _ in range(chosen.randint(1, 3)))
-        for _ in range(3)
-    ]
+    shapes = [tuple(chosen.choice(sizes) for _ in range(chosen.randint(1, 3))) for _ in range(3)]
     mortice.manual_seed(seed)
     inputs = [_laid(mortice.randn(*s), chosen.randrange(3)) for s in shapes]
     updated = chosen.random() < 0.3
@@ -170,11 +171,12 @@ def program(seed: int) -> tuple[Any, list[Any]]:
     return graph(body, 3), inputs
 
 
+@pytest.mark.parametrize("sizes", [SIZES, FEW], ids=["filled", "empty"])
 @pytest.mark.parametrize("first", range(0, 120, 20))
-def test_random_graphs(first: int) -> None:
+def test_random_graphs(first: int, sizes: tuple[int, ...]) -> None:
     with config.patch(graph_cache=False):
         for seed in range(first, first + 20):
-            gm, inputs = program(seed)
+            gm, inputs = program(seed, sizes)
             compiled = compile_fx(gm, inputs)
             wide = [x.double() for x in inputs]
             # Positions follow from values: they must not lie on another side of an integer.

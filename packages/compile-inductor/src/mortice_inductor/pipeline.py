@@ -197,7 +197,7 @@ class _Attempt:
                 v for v in made
                 if v.op == "write" or needed_outside(v, work, maker, set(self.outputs))
             ]  # fmt: skip
-            if not stored or not w.sizes_filled():
+            if not stored:
                 continue
             try:
                 codes[w.number] = emit_kernel(w, self.buffers, stored)

@@ -5,7 +5,7 @@ foreign code, tables that are looked up, and what is dear to compute and used mo
 of these, and each reduction, is a sink. Then, in order, every sink joins the latest kernel in
 which it can be computed: one over the same elements, whose reductions it uses only in their own
 row, and without a way from that kernel to the sink through another. What is neither is computed
-where it is used.
+where it is used. A sink without elements has memory (of no bytes) and no code.
 """
 
 from __future__ import annotations
@@ -56,10 +56,6 @@ class Kernel:
     def sizes(self) -> Shape:
         """Sizes of all loop variables, kept ones first."""
         return self.kept + self.reduced
-
-    def sizes_filled(self) -> bool:
-        """False if there is no element to compute (or to reduce: nothing is stored then)."""
-        return all(self.kept)
 
     def row_index(self) -> tuple[Expr, ...]:
         """The variables that are kept."""
@@ -195,6 +191,10 @@ class Fusion:
                 self.buffers[v.uid] = kind(v)
 
     def _place(self, v: Value) -> None:
+        if not v.numel:  # a kernel with nothing in it, which the schedule leaves out
+            self.maker[v.uid] = kernel = Kernel(len(self.work), *domain(v))
+            self.work.append(kernel)
+            return
         candidates = [w for w in self.work[-self.settings.reach :] if isinstance(w, Kernel)]
         if not self.settings.fusion:
             candidates = []
