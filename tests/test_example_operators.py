@@ -90,7 +90,7 @@ except TypeError as error:
         ("- func: f(Tensor x) -> Tensor", "needs a namespace of its own"),
         (
             "- func: mine::f(Tensor x) -> Tensor\n  shap: same",
-            "Error: ops.yaml, stanza 1: unknown field 'shap'. Did you mean 'shape'",
+            "mortice: ops.yaml, stanza 1: unknown field 'shap'. Did you mean 'shape'",
         ),
         ("- func: mine::f(Tensor x) -> Tensor\n  inplace: maybe", "inplace is 'maybe'; expected true or"),
         ("- func: mine::f(Tensor x)\n  shape: [", "ops.yaml, line 2: not valid YAML"),

@@ -269,3 +269,24 @@ def test_doctor_tells_of_files_that_two_distributions_own(site: Any) -> None:
     assert "acme-mpi and other-mpi" in out
     assert "libmpi.so" in out
     assert "installed last" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("goood", "add"), "no installed package provides a device of type 'goood'"),
+        (("meta", "sofmax"), "operator sofmax does not exist."),
+        (("meta", "add", "--dtype", "float99"), "there is no dtype 'float99'."),
+        (("goood",), "Nothing installed is called 'goood'."),
+    ],
+)
+def test_an_unknown_name_is_a_wrong_question(
+    shop: Any, arguments: tuple[str, ...], said: str
+) -> None:
+    assert shop.cli("why", *arguments, status=2).startswith(f"mortice: {said}")
+
+
+def test_a_device_that_cannot_be_asked_is_none(shop: Any) -> None:
+    shop.device("sick", "raise RuntimeError('no water')")
+    said = shop.cli("why", "sick", "add", status=1)
+    assert said.startswith("mortice: device type 'sick' cannot be used")

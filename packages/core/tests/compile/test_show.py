@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 import mortice
 from mortice._capture.fake import FakeTensorMode
 from mortice._capture.observer import decode as observer
@@ -66,6 +68,15 @@ def test_texts_may_stand_in_the_graphs_meta(capsys, tmp_path) -> None:
     (folder,) = tmp_path.iterdir()
     assert (folder / "output_code.txt").read_text() == "made when wanted"
     assert not (folder / "fusion.txt").exists()
+
+
+def test_a_dump_that_cannot_be_written_names_the_setting(tmp_path) -> None:
+    (tmp_path / "file").write_text("")
+    with (
+        mortice.config.override(dump=str(tmp_path / "file" / "graphs")),
+        pytest.raises(mortice.errors.ConfigError, match=r"dump is '.*graphs' \(config.override\)"),
+    ):
+        mortice.compile(lambda x: x * 2, backend="eager")(mortice.ones(3))
 
 
 def test_without_logs_nothing_is_said(capsys) -> None:

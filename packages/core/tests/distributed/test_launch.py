@@ -395,3 +395,38 @@ def test_a_launcher_that_tells_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert adopt.variables(5, 1) == {
         "RANK": "5", "ROLE_RANK": "5", "LOCAL_RANK": "1", "GROUP_RANK": "1",
     }  # fmt: skip
+
+
+# -- what is refused before any rank starts ------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--nprocc", "3", "X"], "No such option --nprocc. Did you mean '--nproc-per-node'?"),
+        (["--nproc_per_node=3", "X"], "Did you mean '--nproc-per-node'?"),
+        (["--logdir", "a", "X"], "No such option --logdir. Did you mean '--log-dir'?"),
+        (["--zzz", "X"], "No such option --zzz. `mortice run --help` lists them."),
+        (["nofile.py"], "There is no script 'nofile.py' in "),
+        (["-m", "no_such_module.part"], "There is no module 'no_such_module.part'"),
+        (["--no-python", "no-such-program"], "There is no program 'no-such-program'"),
+        (["--engine-option", "foo=1", "X"], "'local' has no option 'foo'. It takes none."),
+        (["--engine", "mpi", "--engine-option", "host=a", "X"], "Did you mean 'hosts'?"),
+        (["--engine", "slrm", "X"], "mortice: no launch engine 'slrm' is installed."),
+        (["--log-dir", "X/logs", "X"], "--log-dir X/logs cannot be made"),
+    ],
+)
+def test_what_is_refused(runs: Runs, arguments: list[str], said: str) -> None:
+    (runs.folder / "X").write_text("print('a rank started')")
+    status, out, err = runs.run("-n", "2", *arguments)
+    assert (status, out) == (2, "")
+    assert err.count(said) == 1
+    assert "Traceback" not in err
+
+
+def test_what_the_script_takes_is_its_own(runs: Runs) -> None:
+    script = runs.script("print(sys.argv[1:])")
+    assert runs.run(script, "--nprocc", "3", "-n", "--zzz=1")[:2] == (
+        0,
+        "['--nprocc', '3', '-n', '--zzz=1']\n",
+    )

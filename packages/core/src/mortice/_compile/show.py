@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mortice._base import config
+from mortice._base.errors import ConfigError
 from mortice._base.logging import active
 from mortice.fx import GraphModule
 
@@ -53,7 +54,13 @@ def text_of(kind: str, gm: GraphModule, run: Callable[..., Any]) -> str:
 def _dump(folder: str, part: str, gm: GraphModule, run: Callable[..., Any]) -> None:
     """Write ``PID-0003-forward/graph.py`` and the like; numbers go up within a process."""
     place = os.path.join(folder, f"{os.getpid()}-{next(_numbers):04}-{part}")
-    os.makedirs(place, exist_ok=True)
+    try:
+        os.makedirs(place, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(
+            f"dump is {folder!r} ({config.origin('dump')}), and no directory can be made there: "
+            f"{error.strerror}. Name another place, or unset it."
+        ) from error
     from mortice.fx.drawing import draw
 
     files = {"graph.py": gm.code, "graph.txt": gm.graph.tabular(), "graph.svg": draw(gm, part)}

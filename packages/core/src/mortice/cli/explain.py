@@ -8,11 +8,14 @@ from typing import Any
 
 import click
 
+from .output import StrictCommand
+
 
 @click.command(
     name="explain",
+    cls=StrictCommand,
     help="Run SCRIPT with its ARGUMENTS, and write what became of its compiled functions as a page.",
-    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+    context_settings={"allow_interspersed_args": False},
 )
 @click.option(
     "--out", default="explain.html", show_default=True, type=click.Path(dir_okay=False),

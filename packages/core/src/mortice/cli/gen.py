@@ -13,18 +13,13 @@ import click
 @click.option("--check", is_flag=True, help="Write nothing; exit 1 if the code is not current.")
 def command(source: str, out: str, check: bool) -> None:
     """Write what changed, and say so."""
-    from mortice.errors import SchemaError
+    from mortice.errors import MorticeError
     from mortice.gen import package
 
-    try:
-        files = package.generate(Path(source), Path(out))
-    except SchemaError as error:
-        raise click.ClickException(str(error)) from None
+    files = package.generate(Path(source), Path(out))
     stale = package.write(files, Path(out), check)
     if check and stale:
-        raise click.ClickException(
-            f"not current: {', '.join(stale)}. Run it again without --check."
-        )
+        raise MorticeError(f"not current: {', '.join(stale)}. Run it again without --check.")
     click.echo(
         f"{len(files)} files, {len(stale)} written"
         if not check

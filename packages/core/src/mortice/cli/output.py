@@ -6,6 +6,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+import click
+
 COLOURS = {
     "ready": "green",
     "not loaded": "",
@@ -14,6 +16,26 @@ COLOURS = {
     "ok": "green",
     "note": "",
 }
+
+
+class StrictCommand(click.Command):
+    """A command before a script of somebody's: of a misspelt option the nearest one is told, also
+    where it is the beginning of a longer name, or written as in Python.
+    """
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            from mortice._base.errors import nearest
+
+            names = [name for one in self.params for name in one.opts if name.startswith("--")]
+            asked = error.option_name.replace("_", "-")
+            # one letter too many, and the rest not written: --nprocc of --nproc-per-node
+            begun = [name for name in names if len(asked) > 5 and name.startswith(asked[:-1])]
+            hint = nearest(asked, names) or "".join(f" Did you mean {one!r}?" for one in begun[:1])
+            hint = hint or f" `mortice {self.name} --help` lists them."
+            raise click.UsageError(f"No such option {error.option_name}.{hint}", ctx) from None
 
 
 def as_json(value: Any) -> None:

@@ -10,7 +10,22 @@ from typing import Any
 
 import click
 
+from mortice.errors import (
+    ArgumentError,
+    ConfigError,
+    DeviceError,
+    MorticeError,
+    PluginNotFound,
+    PluginUnavailable,
+    UnknownName,
+)
+
 from . import output
+
+# What the child says of a failure: whether the question was wrong, or the device is.
+_ERRORS: dict[str, type[MorticeError]] = {"question": PluginNotFound, "device": MorticeError}
+# A device that is installed and cannot be used raises a PluginError; DeviceError: a name of none.
+_QUESTIONABLE = (ArgumentError, ConfigError, DeviceError, PluginNotFound, UnknownName)
 
 _CHILD = "from mortice.cli.placement import child; child()"
 
@@ -27,15 +42,15 @@ def show(device: str, operator: str, dtypes: tuple[str, ...], *, json_: bool) ->
             check=False,
         )  # fmt: skip
     except subprocess.TimeoutExpired as error:
-        raise click.ClickException(
+        raise PluginUnavailable(
             f"device {device!r} did not answer within {error.timeout:g} s (MORTICE_PROBE_TIMEOUT)."
         ) from None
     if done.returncode:
         last = done.stderr.strip().splitlines()[-1:] or [f"exit status {done.returncode}"]
-        raise click.ClickException(f"device {device!r} could not be asked: {last[0]}")
+        raise PluginUnavailable(f"device {device!r} could not be asked: {last[0]}")
     rows: list[dict[str, Any]] = json.loads(done.stdout)
     if rows and "error" in rows[0]:
-        raise click.ClickException(rows[0]["error"])
+        raise _ERRORS[rows[0]["wrong"]](rows[0]["error"])
     if json_:
         output.as_json({"format": 1, "placements": rows})
     elif operator == "all":
@@ -71,7 +86,6 @@ def child() -> None:
     answer, sys.stdout = sys.stdout, sys.stderr  # a plug-in may print
     import mortice
     from mortice.backend import placement, placements
-    from mortice.errors import MorticeError
 
     try:
         if job["operator"] == "all":
@@ -81,7 +95,8 @@ def child() -> None:
             found = placement(job["operator"], mortice.device(job["device"]).type, dtypes)
         told: list[dict[str, Any]] = [one._asdict() for one in found]
     except MorticeError as error:
-        told = [{"error": str(error)}]
+        wrong = "question" if isinstance(error, _QUESTIONABLE) else "device"
+        told = [{"error": str(error), "wrong": wrong}]
     answer.write(json.dumps(told))
     answer.flush()
     os._exit(0)  # threads of the plug-in must not keep the answer

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 import click
+
+from . import output
+
+if TYPE_CHECKING:
+    from mortice.distributed.launch import Job, Launcher
 
 
 @click.command(
     "run",
+    cls=output.StrictCommand,
     help="Run a script as several ranks that form a process group.\n\n"
     "    mortice run -n 4 train.py --epochs 3\n\n"
     "The script finds torchrun's variables (RANK, WORLD_SIZE, MASTER_ADDR, ...) and calls "
     "mortice.distributed.init_process_group().",
-    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+    context_settings={"allow_interspersed_args": False},
 )
 @click.option("-n", "--nproc-per-node", "processes", default=1, help="Ranks on each node.")
 @click.option("--engine", default="local", help="Who starts them: local, mpi, slurm, or a plug-in.")
@@ -50,7 +60,6 @@ def command(
     """Run the job and exit with its status."""
     from mortice._plugins import load
     from mortice.distributed.launch import Job
-    from mortice.errors import MorticeError
 
     if processes < 1 or nodes < 1 or not 0 <= node < nodes:
         raise click.UsageError("--nproc-per-node and --nnodes are at least 1, --node-rank below.")
@@ -73,8 +82,53 @@ def command(
         run_id=run_id,
         options={name: value for name, _, value in pairs},
     )
+    launcher: Launcher = load("mortice.launchers", engine)()
+    _check_options(engine, launcher, job)
+    if launcher.STARTS_HERE:
+        _check_script(script, module=module, program=no_python)
+    _make_log_dir(log_dir)
+    raise SystemExit(launcher.run(job))
+
+
+def _check_options(engine: str, launcher: Launcher, job: Job) -> None:
+    from mortice._base.errors import nearest
+
+    known = launcher.OPTIONS
+    if known is None:
+        return
+    for name in job.options:
+        if name not in known:
+            hint = nearest(name, known) or f" It takes {', '.join(known) or 'none'}."
+            raise click.UsageError(f"The engine {engine!r} has no option {name!r}.{hint}")
+
+
+def _check_script(script: str, *, module: bool, program: bool) -> None:
+    """Tell once of what no rank would find."""
+    if program:
+        if shutil.which(script) is None:
+            raise click.UsageError(f"There is no program {script!r}, here or on PATH.")
+    elif module:
+        before = sys.path
+        sys.path = [os.getcwd(), *sys.path]  # as `python -m` has it
+        try:
+            there = find_spec(script.partition(".")[0]) is not None
+        except ValueError:  # a name without a module behind it, such as an empty one
+            there = False
+        finally:
+            sys.path = before
+        if not there:
+            raise click.UsageError(f"There is no module {script!r}, here or installed.")
+    elif not os.path.exists(script):
+        raise click.UsageError(f"There is no script {script!r} in {os.getcwd()}.")
+
+
+def _make_log_dir(path: str | None) -> None:
+    from mortice.errors import ConfigError
+
     try:
-        status = load("mortice.launchers", engine)().run(job)
-    except MorticeError as error:
-        raise click.ClickException(str(error)) from error
-    raise SystemExit(status)
+        if path is not None:
+            os.makedirs(path, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(
+            f"--log-dir {path} cannot be made: {error.strerror}. Name a directory that can."
+        ) from error

@@ -111,6 +111,9 @@ class MpiLauncher(ForeignLauncher):
     Options: ``mpiexec`` (its path), ``hosts`` (comma-separated, for more than one node).
     """
 
+    OPTIONS = ("mpiexec", "hosts")
+    STARTS_HERE = True
+
     def command(self, job: Job, variables: dict[str, str]) -> list[str]:
         program = _mpiexec(job)
         line = [program, *_leave_survivors_alone(program), "-n", str(job.world_size)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 #: A launcher's exit status when a signal ended the run.
 SIGNALLED = 128
@@ -78,6 +78,11 @@ class Job:
 
 class Launcher(ABC):
     """Base of all engines; a plug-in's ``mortice_launcher`` hook returns a subclass."""
+
+    #: The names of the options it takes; None: it says itself what it does not take.
+    OPTIONS: ClassVar[tuple[str, ...] | None] = None
+    #: Whether ranks start on this machine, so that a script that is not on it is told of before.
+    STARTS_HERE: ClassVar[bool] = False
 
     @abstractmethod
     def run(self, job: Job) -> int:

@@ -42,6 +42,9 @@ def handling_signals() -> Generator[None, None, None]:
 class LocalLauncher(Launcher):
     """Starts the ranks, ends all when one fails, and starts all again while restarts are left."""
 
+    OPTIONS = ()
+    STARTS_HERE = True
+
     def run(self, job: Job) -> int:
         store = serve(job)
         code = 1
