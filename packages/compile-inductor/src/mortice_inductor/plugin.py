@@ -68,6 +68,7 @@ declare(
     describe=describe_options,
     native_entry=native_entry,
     native_recorder=native_recorder,
+    trusted=True,
 )
 
 

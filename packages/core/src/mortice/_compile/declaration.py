@@ -57,6 +57,7 @@ class Declaration:
             gives None where the plan stays Python's.
         native_recorder: Gives the native forms of what the recorder does in each call
             (``mortice.native.NativeRecorder``), or None where it stays Python's.
+        trusted: What its functions return is not checked at each call.
     """
 
     options: Mapping[str, Option] | None = field(default_factory=_nothing)
@@ -67,6 +68,7 @@ class Declaration:
     describe: Callable[[], Mapping[str, Option]] | None = None
     native_entry: Callable[[Any], Any] | None = None
     native_recorder: Callable[[], Any] | None = None
+    trusted: bool = False
 
     def listed(self) -> Mapping[str, Option]:
         """The options there are, as far as they are known."""
@@ -88,6 +90,7 @@ def declare(
     describe: Callable[[], Mapping[str, Option]] | None = None,
     native_entry: Callable[[Any], Any] | None = None,
     native_recorder: Callable[[], Any] | None = None,
+    trusted: bool = False,
 ) -> Callable[..., Any]:
     """Note a Declaration on a backend's function; returns the function.
 
@@ -119,6 +122,7 @@ def declare(
         describe,
         native_entry,
         native_recorder,
+        trusted,
     )
     try:
         setattr(fn, _ATTRIBUTE, told)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
@@ -15,6 +17,7 @@ from . import show
 from .examples import Examples
 from .joint import Traced, trace_joint
 from .plain import plain_state
+from .results import checked
 from .settings import Settings
 
 
@@ -69,6 +72,8 @@ class Stages:
         show.compiled(part, self.settings.backend_name, gm, run)
         self.graphs[part] = gm
         self.results[part] = run
+        if not (self.settings.declaration.trusted or run is gm):
+            run = checked(run, self.settings.backend_name, part, gm)
         emit(
             "graph_compiled",
             backend=self.settings.backend_name,
@@ -82,9 +87,24 @@ def _values(gm: GraphModule) -> list[Any]:
     return [node.meta["val"] for node in gm.graph.nodes if node.op == "placeholder"]
 
 
+def _takes_options(backend: Callable[..., Any]) -> bool:
+    """Whether a backend's signature has ``options``, which it may leave out."""
+    if isinstance(backend, functools.partial) and "options" in backend.keywords:
+        return False  # given already
+    try:
+        parameters = inspect.signature(backend).parameters
+    except (TypeError, ValueError):  # a function of C that does not say
+        return False
+    named = parameters.get("options")
+    if named is not None:
+        return named.kind is not named.POSITIONAL_ONLY
+    return any(one.kind is one.VAR_KEYWORD for one in parameters.values())
+
+
 def call_backend(gm: Any, examples: Sequence[Any], settings: Settings) -> Callable[..., Any]:
     """What the backend makes of one graph; BackendFailed if it raises or gives no callable."""
-    keywords = {"options": settings.options} if settings.options else {}
+    takes = settings.options or _takes_options(settings.backend)
+    keywords = {"options": settings.options} if takes else {}
     try:
         run = settings.backend(gm, list(examples), **keywords)
     except MorticeError:
