@@ -11,7 +11,7 @@ from inductor_graphs import check, graph
 
 import mortice
 import mortice_inductor
-from mortice.errors import OptionError
+from mortice.errors import ArgumentError, OptionError, RegistrationError
 from mortice_inductor import (
     ConfigModule,
     CustomGraphPass,
@@ -211,6 +211,40 @@ def test_lowerings_of_users_and_fallbacks() -> None:
     compiled = compile_fx(graph(doubled_exp, 1), [X])
     assert steps(compiled) == ["aten.exp.default", "native"]
     assert mortice.allclose(compiled(X)[0], X.exp() * 2)
+
+
+@pytest.mark.usefixtures("_additions")
+@pytest.mark.parametrize("register", [register_lowering, make_fallback])
+def test_what_no_graph_holds_is_refused(register: Any) -> None:
+    """At the registration, not at the decorated function; and nothing is registered."""
+    aten = mortice.ops.aten
+    with pytest.raises(
+        ArgumentError, match=r"mortice\.ops\.aten\.exp\.default, not str 'aten\.foo'"
+    ):
+        register("aten.foo")
+    with pytest.raises(ArgumentError, match="not function"):
+        register(doubled_exp)
+    with pytest.raises(
+        RegistrationError, match=r"aten\.conv2d is in no graph .* it is a composite"
+    ):
+        register(aten.conv2d)
+    with pytest.raises(RegistrationError, match=r"composite.* There is also aten\.mul\.Tensor\."):
+        register(aten.mul.Scalar)
+    with pytest.raises(RegistrationError, match=r"writes to an argument.* form, relu, stands"):
+        register(aten.relu_.default)
+    with pytest.raises(RegistrationError, match=r"exp\.out is in no graph.* aten\.exp\.default"):
+        register(aten.exp.out)
+    assert not user.USER
+    assert not user.FALLBACKS
+    register(aten.exp)  # of its overloads one may be in a graph
+    register(aten.silu.default)  # with a decomposition, which comes after lowerings
+
+
+@pytest.mark.usefixtures("_additions")
+def test_one_wrong_operator_of_a_list_refuses_all() -> None:
+    with pytest.raises(RegistrationError):
+        register_lowering([mortice.ops.aten.exp, mortice.ops.aten.conv2d])
+    assert not user.USER
 
 
 def test_decompositions_are_traced_in_place() -> None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from mortice.errors import ArgumentError, RegistrationError
+from mortice.ops import OpOverload, OpOverloadPacket
+
 from .registry import Lowering
 
 USER: dict[str, Lowering] = {}
@@ -12,10 +15,39 @@ FALLBACKS: set[str] = set()
 
 
 def _keys(op: Any) -> list[str]:
-    """Names of an overload, or of all overloads of a packet."""
-    overloads = getattr(op, "op_overloads", None)
-    found = overloads() if overloads is not None else [op]
+    """Names of an overload, or of all overloads of a packet; refuses what no graph has."""
+    if isinstance(op, OpOverload):
+        reason = _never(op)
+        others = [o for o in op.overloadpacket.op_overloads() if not _never(o)]
+        found = [op]
+    elif isinstance(op, OpOverloadPacket):
+        found, others = op.op_overloads(), []
+        reasons = [_never(o) for o in found]
+        reason = reasons[0] if all(reasons) else ""
+    else:
+        raise ArgumentError(
+            "expected an operator such as mortice.ops.aten.exp (all overloads) or "
+            f"mortice.ops.aten.exp.default, not {type(op).__name__} {op!r}."
+        )
+    if reason:
+        hint = f" There is also {', '.join(map(str, others))}." if others else ""
+        raise RegistrationError(f"{op} is in no graph that is compiled: {reason}{hint}")
     return [str(o).removeprefix("aten.") for o in found]
+
+
+def _never(op: OpOverload) -> str:
+    """Why graphs never hold an operator by the time that they are lowered; empty if they may."""
+    row = op.operator.row
+    if op._schema.mutated:
+        if row.functional:
+            return f"it writes to an argument, and its functional form, {row.functional}, stands in its place."
+        return "it writes to an argument, and is run on copies by the dispatcher."
+    if row.kind == "composite":
+        return (
+            "it is a composite, and the operators that it calls stand in its place. Register for "
+            "those, or declare it with a shape rule and kernels or a decomposition instead."
+        )
+    return ""
 
 
 def register_lowering(op: Any) -> Callable[[Lowering], Lowering]:
@@ -24,21 +56,27 @@ def register_lowering(op: Any) -> Callable[[Lowering], Lowering]:
     It is called with the ``Trace`` that makes values and every schema argument in order, tensors
     as ``Value``; it gives a value, or a tuple of them. Raising ``Fallback`` leaves the call to the
     dispatcher. What is registered last holds. Graphs with such operators are not kept on disk.
+
+    Raises:
+        ArgumentError: ``op`` is no operator.
+        RegistrationError: No graph holds it: a composite operator, or one that writes to arguments.
     """
     ops: Sequence[Any] = op if isinstance(op, (list, tuple)) else [op]
+    keys = [key for o in ops for key in _keys(o)]
 
     def register(fn: Lowering) -> Lowering:
-        for o in ops:
-            for key in _keys(o):
-                USER[key] = fn
-                FALLBACKS.discard(key)
+        for key in keys:
+            USER[key] = fn
+            FALLBACKS.discard(key)
         return fn
 
     return register
 
 
 def make_fallback(op: Any) -> None:
-    """Leaves an operator (all overloads of a packet) to the dispatcher."""
+    """Leaves an operator (all overloads of a packet) to the dispatcher; refuses what
+    ``register_lowering`` refuses.
+    """
     for key in _keys(op):
         FALLBACKS.add(key)
         USER.pop(key, None)
