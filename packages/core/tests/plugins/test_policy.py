@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from mortice._plugins.groups import GROUPS
+
 
 @pytest.fixture
 def three(site: Any) -> Any:
@@ -166,3 +168,107 @@ def test_damaged_lock(three: Any, text: str) -> None:
     path.unlink()
     said = three.cli("list-backends", status=2, MORTICE_PLUGIN_LOCK=str(path))
     assert "cannot be read: No such file or directory" in said
+
+
+# -- names that core has ----------------------------------------------------------------------------
+
+RESERVED = [
+    ("mortice.modules", "Tensor", "mortice.Tensor is core's own name"),
+    ("mortice.modules", "float32", "mortice.float32 is core's own name"),
+    ("mortice.modules", "save", "mortice.save is core's own name"),
+    ("mortice.modules", "softmax", "mortice.softmax is core's own name"),
+    ("mortice.modules", "Tensor.extra", "mortice.Tensor is core's own name"),
+    ("mortice.modules", "fx", "mortice.fx is core's own module"),
+    ("mortice.modules", "utils.pytree", "mortice.utils.pytree is core's own module"),
+    ("mortice.devices", "meta", "'meta' is core's own device type"),
+    ("mortice.operators", "aten", "'aten' is core's own namespace"),
+    ("mortice.operators", "prims", "'prims' is core's own namespace"),
+    ("mortice.serialization", "cpu", "'cpu' is core's own location tag"),
+    ("mortice.serialization", "meta", "'meta' is core's own location tag"),
+    ("mortice.commands", "why", "`mortice why` is core's own command"),
+    ("mortice.compile_backends", "eager", "the name 'eager' is mortice's own"),
+    ("mortice.distributed_backends", "fake", "the name 'fake' is mortice's own"),
+    ("mortice.launchers", "local", "the name 'local' is mortice's own"),
+]
+
+
+@pytest.fixture
+def greedy(site: Any) -> Any:
+    entries: dict[str, dict[str, str]] = {}
+    for group, name, _ in RESERVED:
+        entries.setdefault(group, {})[name] = "acme_greedy"
+    site.add("acme-greedy", entries=entries, modules={"acme_greedy.py": "print('GREEDY')"})
+    return site
+
+
+def test_names_of_core_are_reserved_in_every_group(greedy: Any) -> None:
+    """A conflict in lists, in ``why`` and in ``doctor``; never chosen, whatever is preferred."""
+    told = json.loads(greedy.cli("list-backends", "--all", "--json"))["backends"]
+    mine = {(row["kind"], row["name"]): row for row in told if row["distribution"] == "acme-greedy"}
+    doctor = greedy.cli("doctor", status=1)
+    assert len(mine) == len(RESERVED)
+    kinds = {name: group.kind for name, group in GROUPS.items()}
+    for group, name, reason in RESERVED:
+        row = mine[kinds[group], name]
+        assert (row["state"], row["reason"]) == ("conflict", reason)
+        assert reason in doctor
+    for kind, name, reason in (
+        ("module", "Tensor", "mortice.Tensor is core's own name"),
+        ("device", "meta", "'meta' is core's own device type"),
+        ("operators", "aten", "'aten' is core's own namespace"),
+    ):
+        extra = {"MORTICE_PREFER_PLUGINS": f"{kind}:{name}=acme-greedy"}
+        (found,) = json.loads(greedy.cli("why", f"{kind}:{name}", "--json", status=1, **extra))[
+            "decisions"
+        ]
+        assert found["state"] == "conflict", found
+        assert reason in str(found)
+
+
+def test_reserved_names_go_on_meaning_what_they_mean(greedy: Any) -> None:
+    said = greedy.run(
+        """
+        import mortice
+        assert mortice.Tensor is type(mortice.empty(2, device="meta"))
+        assert mortice.softmax(mortice.empty(2, device="meta"), 0).shape == (2,)
+        try:
+            mortice.ops.aten.does_not_exist
+        except AttributeError as error:
+            print("no such operator")
+        """
+    )
+    assert said == "no such operator\n"
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "reason"),
+    [
+        ("device", "meta", "'meta' is core's own device type"),
+        ("operators", "prims", "'prims' is core's own namespace"),
+        ("serialization", "cpu", "'cpu' is core's own location tag"),
+        ("module", "Tensor", "mortice.Tensor is core's own name"),
+    ],
+)
+def test_reserved_names_cannot_be_registered(kind: str, name: str, reason: str) -> None:
+    import mortice
+    from mortice.errors import RegistrationError
+
+    with pytest.raises(RegistrationError, match=reason):
+        mortice.plugins.register(kind, name, "acme:thing")
+
+
+def test_every_name_that_core_has_is_reserved() -> None:
+    from mortice._generated.registry import ROWS
+    from mortice._plugins.groups import CORE_NAMES
+    from mortice._types.device import BUILT_IN
+
+    spaces = {name.partition("::")[0] if "::" in name else "aten" for name in ROWS}
+    assert spaces <= set(CORE_NAMES["operators"])
+    assert set(CORE_NAMES["device"]) == BUILT_IN - {"cpu"}  # which a package provides
+    assert set(CORE_NAMES["serialization"]) == BUILT_IN
+
+
+def test_a_part_of_a_namespace_of_core_is_free(site: Any) -> None:
+    site.add("acme-part", entries={"mortice.operators": {"aten:acme": "acme_part"}})
+    told = json.loads(site.cli("list-backends", "--json"))["backends"]
+    assert [row["state"] for row in told if row["name"] == "aten:acme"] == ["not loaded"]

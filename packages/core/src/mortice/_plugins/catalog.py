@@ -5,13 +5,14 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Sequence
+from types import ModuleType
 from typing import Any
 
 from mortice._base.errors import RegistrationError, nearest
 
 from . import index
 from .entry import Entry
-from .groups import CORE_COMMANDS, GROUPS, Group
+from .groups import CORE_NAMES, GROUPS, Group
 from .metadata import Distribution, parse_value
 
 # What core itself provides, under the same rules as everybody's: (group, name, value, manifest
@@ -163,10 +164,15 @@ def _installed(refresh: bool) -> list[Entry]:
 
 def reserved(group: Group, name: str) -> str:
     """Why nobody else may provide the name: core has it. Empty if it is free."""
-    if group.kind == "module" and (core_owns(name) or "._" in f".{name}"):
-        return f"mortice.{name} is core's own module"
-    if group.kind == "command" and name in CORE_COMMANDS:
-        return f"`mortice {name}` is core's own command"
+    if group.kind == "module":
+        first = name.partition(".")[0]
+        if _core_defines(first):
+            return f"mortice.{first} is core's own name"
+        if core_owns(name) or "._" in f".{name}":
+            return f"mortice.{name} is core's own module"
+    elif name in CORE_NAMES.get(group.kind, ()):
+        told = f"`mortice {name}`" if group.kind == "command" else f"{name!r}"
+        return f"{told} is core's own {'namespace' if group.kind == 'operators' else group.what}"
     return ""
 
 
@@ -208,6 +214,13 @@ def unregister(group: Group, name: str) -> Entry:
         hint = nearest(name, registered(group))
         raise RegistrationError(f"no {group.what} {name!r} was registered in this process.{hint}")
     return entry
+
+
+def _core_defines(name: str) -> bool:
+    """Whether ``mortice.<name>`` is a class, function or constant of core itself."""
+    core: Any = sys.modules["mortice"]
+    found = vars(core).get(name, core)  # modules there may be plug-ins' that were used already
+    return not isinstance(found, ModuleType) or name in core._LAZY or name in core._generated.LATER
 
 
 def core_owns(name: str) -> bool:

@@ -113,6 +113,15 @@ CORE_COMMANDS = (
     "convert",
 )
 
+# What else core has, by kind: nobody may provide these. The operators of core's namespaces, devices
+# and locations that are part of every process. (A part of a namespace, ``aten:npu``, is free.)
+CORE_NAMES: dict[str, tuple[str, ...]] = {
+    "command": CORE_COMMANDS,
+    "device": ("meta",),
+    "operators": ("aten", "prims", "prim"),
+    "serialization": ("cpu", "meta"),
+}
+
 # Tags that keep an entry out of lists unless everything is asked for.
 HIDDEN_TAGS = ("debug", "experimental")
 
