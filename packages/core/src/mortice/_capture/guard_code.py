@@ -255,7 +255,7 @@ class Writer:
         )
         host = bool(c.keys & K.CPU)
         self.lines.append(f"{a} = {name}._a")
-        if c.strides is None or not host:
+        if c.strides is None or not host or 0 in c.shape:  # numpy's own strides if empty
             self.fail(f"not {self.constant(is_like)}({self.constant(c)}, {name})")
             return
         strides = tuple(s * c.dtype.itemsize for s in c.strides)

@@ -249,7 +249,10 @@ def _reading(op: Operator, beneath: int) -> Kernel:
 
 def bind(recorder: Any, leaf: Leaf, t: Any) -> bool:
     """Let a tensor be a leaf that the step expects; False if it is not such a one."""
-    a = t._a
+    s = t._s
+    if s is None:
+        s = storage_of(t)
+    a = t._a  # with the strides that it has beside its storage
     if (
         t._k != leaf.key
         or t._t is not leaf.dtype
@@ -259,9 +262,6 @@ def bind(recorder: Any, leaf: Leaf, t: Any) -> bool:
         or len(recorder.leaves) != leaf.number
     ):
         return False
-    s = t._s
-    if s is None:
-        s = storage_of(t)
     cell = s.owner or s
     if cell.exported:
         return False

@@ -63,6 +63,7 @@ def _operand(recorder: Recorder, t: Any, fresh: list[Any]) -> tuple[Any, Any]:
     for i, other in enumerate(fresh[:-1]):
         if first is None and cell_of(other) is cell:
             first = ("fresh", i)
+    a = t._a  # with the strides that it has beside its storage
     part = (t._k, t._t, tuple(a.shape), tuple(a.strides), type(a), t.device, first)
     return part, ("fresh", len(fresh) - 1)
 

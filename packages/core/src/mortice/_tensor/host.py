@@ -17,7 +17,7 @@ from mortice._base.errors import DTypeError, ShapeError
 from mortice._dispatch import backends
 from mortice._dispatch import keys as K
 from mortice._tensor import make
-from mortice._tensor.make import ViewInfo, empty, host_array, restride, storage_of, wrap
+from mortice._tensor.make import ViewInfo, empty, host_array, laid, restride, storage_of, wrap
 from mortice._tensor.rows import host_copy
 from mortice._tensor.storage import host_storage
 from mortice._tensor.tensor import Tensor
@@ -58,6 +58,8 @@ def _view(base: Any, array: Any) -> Any:
 
 def transpose(self: Any, dim0: int, dim1: int) -> Any:
     a = self._a
+    if self._s is None and not a.size:
+        a = laid(self)
     if not a.ndim:
         shapes.wrap_dim(dim0, 0)
         shapes.wrap_dim(dim1, 0)
@@ -78,6 +80,8 @@ def transpose(self: Any, dim0: int, dim1: int) -> Any:
 
 def t(self: Any) -> Any:
     a = self._a
+    if self._s is None and not a.size:
+        a = laid(self)
     if a.ndim > 2:
         raise ShapeError(f"t() expects a tensor with <= 2 dimensions, but self is {a.ndim}D")
     return _view(self, a.T)
@@ -85,6 +89,8 @@ def t(self: Any) -> Any:
 
 def view(self: Any, size: Any) -> Any:
     a = self._a
+    if self._s is None and not a.size:
+        a = laid(self)
     s = self._s
     if s is not None and not s.epoch:
         v = a.reshape(size)
@@ -107,6 +113,8 @@ def view(self: Any, size: Any) -> Any:
 
 def permute(self: Any, dims: Any) -> Any:
     a = self._a
+    if self._s is None and not a.size:
+        a = laid(self)
     if len(dims) != a.ndim:
         raise ShapeError(
             f"permute(sparse_coo): number of dimensions in the tensor input does not match the "
@@ -118,6 +126,8 @@ def permute(self: Any, dims: Any) -> Any:
 
 def unsqueeze(self: Any, dim: int) -> Any:
     a = self._a
+    if self._s is None and not a.size:
+        a = laid(self)
     dim = shapes.wrap_dim(dim, a.ndim + 1)
     if a.flags.c_contiguous and a.size:  # an index of None would give a stride of 0
         return _view(self, a.reshape((*a.shape[:dim], 1, *a.shape[dim:])))
@@ -136,6 +146,8 @@ def detach(self: Any) -> Any:
 
 def select(self: Any, dim: int, index: int) -> Any:
     a = self._a
+    if self._s is None and not a.size:
+        a = laid(self)
     if dim == 0 and a.ndim:
         n = a.shape[0]
         if -n <= index < n:
@@ -154,6 +166,8 @@ def select(self: Any, dim: int, index: int) -> Any:
 
 def slice_(self: Any, dim: int, start: Any, end: Any, step: int) -> Any:
     a = self._a
+    if self._s is None and not a.size:
+        a = laid(self)
     if step > 0 and 0 <= dim < a.ndim:
         if not dim:
             return _view(self, a[start:end:step])
@@ -164,17 +178,24 @@ def slice_(self: Any, dim: int, start: Any, end: Any, step: int) -> Any:
 
 
 def squeeze(self: Any) -> Any:
-    return _view(self, self._a.squeeze())
+    a = self._a
+    if self._s is None and not a.size:
+        a = laid(self)
+    return _view(self, a.squeeze())
 
 
 def squeeze_dim(self: Any, dim: int) -> Any:
     a = self._a
+    if self._s is None and not a.size:
+        a = laid(self)
     d = shapes.wrap_dim(dim, a.ndim)
     return _view(self, a.squeeze(d) if a.ndim and a.shape[d] == 1 else a)
 
 
 def squeeze_dims(self: Any, dim: Any) -> Any:
     a = self._a
+    if self._s is None and not a.size:
+        a = laid(self)
     gone = tuple(
         d for d in (shapes.wrap_dims(dim, a.ndim) if dim else ()) if a.ndim and a.shape[d] == 1
     )
@@ -193,6 +214,8 @@ def expand(self: Any, size: Any, implicit: bool) -> Any:
 
 def unbind(self: Any, dim: int) -> Any:
     a = self._a
+    if self._s is None and not a.size:
+        a = laid(self)
     if not a.ndim or not -a.ndim <= dim < a.ndim:
         from mortice._ops.view import unbind as rule
 
@@ -226,6 +249,8 @@ def split_with_sizes(self: Any, split_sizes: Any, dim: int) -> Any:
 
 def _parts(self: Any, sizes: Any, dim: int) -> Any:
     a = self._a
+    if self._s is None and not a.size:
+        a = laid(self)
     before = _ALL[: dim % a.ndim]
     parts: list[Any] = []
     start = 0
@@ -316,7 +341,12 @@ def empty_like(
     dtype = dtype or self._t
     target = CPU if device is None else Device(device)
     a = self._a
-    if a.flags.c_contiguous and memory_format is None and target is CPU:
+    if (
+        a.flags.c_contiguous
+        and memory_format is None
+        and target is CPU
+        and (self._s is None or a.size)
+    ):
         return wrap(np.empty(a.shape, dtype.numpy), dtype)
     if memory_format is None or memory_format is layout.preserve_format:
         strides = dense_strides_like(a.shape, self.stride())
@@ -379,7 +409,7 @@ def copy_(self: Any, src: Any, non_blocking: bool) -> Any:
 def clone(self: Any, memory_format: Any) -> Any:
     a = self._a
     if memory_format is None or memory_format is layout.preserve_format:
-        if a.flags.c_contiguous:
+        if a.flags.c_contiguous and (self._s is None or a.size):
             return wrap(a.copy(), self._t)
         strides = dense_strides_like(a.shape, self.stride())
     else:
@@ -406,6 +436,7 @@ def to_copy(
         and memory_format is None
         and type(a) is _ndarray
         and a.flags.c_contiguous
+        and (self._s is None or a.size)
     ):
         out = np.empty(a.shape, dtype.numpy)
         host_copy(out, a)

@@ -16,7 +16,7 @@ from mortice._dispatch import keys as K
 from mortice._dispatch.call import Packet, failed, overridden
 from mortice._dispatch.operator import get, table
 from mortice._dispatch.state import GLOBAL, THREAD
-from mortice._tensor.make import lifted, storage_of, view_of
+from mortice._tensor.make import laid, lifted, storage_of, view_of
 from mortice._types import dtypes
 
 _select = table("select.int")
@@ -62,13 +62,16 @@ def getitem(self: Any, index: Any) -> Any:
     if hasattr(kind, "_k") and not GLOBAL.special and _is_simple(self, index):
         return _call("index.Tensor", self, (index,))
     if kind is tuple and not GLOBAL.special and self._k & ~_VIEW == _CPU and _is_basic(index):
+        a = self._a
+        if self._s is None and not a.size:
+            a = laid(self)
         try:
-            seen = self._a[index if Ellipsis in index else (*index, ...)]
+            seen = a[index if Ellipsis in index else (*index, ...)]
         except IndexError:
             return _getitem(self, index)  # which says what is wrong
         if None not in index:
             return view_of(self, seen)
-        if seen.flags.c_contiguous:  # numpy gives new dimensions a stride of 0
+        if seen.flags.c_contiguous and seen.size:  # numpy gives new dimensions a stride of 0
             return view_of(self, seen.reshape(-1).reshape(seen.shape))
     return _getitem(self, index)
 

@@ -80,7 +80,7 @@ def storage_of(t: Tensor) -> Storage:
     if s is None:
         a = t._a
         if type(a) is _ndarray:
-            s = host_storage(a)
+            s = host_storage(a if a.size else laid(t))
         elif type(a) is PendingArray:
             extent = storage_extent(a.shape, a.strides, a.offset)
             s = device_storage(None, extent * a.dtype.itemsize, a.device)
@@ -90,6 +90,19 @@ def storage_of(t: Tensor) -> Storage:
             s = device_storage(a.buffer, extent * a.dtype.itemsize, a.device)
         t._s = s
     return s
+
+
+def laid(t: Tensor) -> np.ndarray[Any, Any]:
+    """The array of a host tensor without elements, with strides from which views follow.
+
+    numpy makes such arrays with strides of 0, where PyTorch counts a size of 0 as 1. They are set
+    when the first view or storage is asked for: no operator has to look at the sizes of its result.
+    """
+    a = t._a
+    if t._s is None and 0 in a.strides:
+        steps = tuple(s * a.itemsize for s in contiguous_strides(a.shape))
+        t._a = a = np.ndarray(a.shape, a.dtype, np.empty(0, np.uint8), 0, steps)
+    return a
 
 
 def view_of(base: Tensor, handle: Any) -> Tensor:

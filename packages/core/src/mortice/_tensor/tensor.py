@@ -99,7 +99,10 @@ class Tensor(Methods):
         a = self._a
         if type(a) is _ndarray:
             item = a.itemsize
-            strides = tuple(s // item for s in a.strides)
+            if self._s is None and not a.size and 0 in a.strides:  # numpy's, see ``make.laid``
+                strides = shapes.contiguous_strides(a.shape)
+            else:
+                strides = tuple(s // item for s in a.strides)
         else:
             strides = a.strides
         if dim is None:
