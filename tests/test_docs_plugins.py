@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 import pytest
 
+from mortice._base import toml
 from mortice._base.knobs import KNOBS
 from mortice._plugins import entry, groups, hookspecs, manifest
 from mortice._plugins.resolution import ERRORS
@@ -108,6 +109,18 @@ def test_every_knob(root: Path) -> None:
         assert found[knob.name][2] == knob.doc
         assert (found[knob.name][3] == "no") == (knob.narrow is None)
     assert [name for name in found if name in KNOBS] == list(KNOBS)
+
+
+def test_every_variable_of_a_plugin(root: Path) -> None:
+    text = (root / "docs" / "configuration.md").read_text(encoding="utf-8")
+    found = {row[0].strip("`"): row for row in rows(text) if row[0].startswith("`MORTICE_")}
+    declared: dict[str, tuple[list[str], str]] = {}
+    for file in sorted(root.glob("packages/*/mortice.toml")):
+        project = toml.parse((file.parent / "pyproject.toml").read_bytes(), str(file))
+        told = manifest.parse(file.read_bytes(), str(file))
+        for name, meaning in told["variables"].items():
+            declared.setdefault(name, ([], meaning))[0].append(project["project"]["name"])
+    assert {name: (row[1].split(", "), row[2]) for name, row in found.items()} == declared
 
 
 def test_every_command_and_option(root: Path) -> None:

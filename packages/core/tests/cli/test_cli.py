@@ -290,3 +290,101 @@ def test_a_device_that_cannot_be_asked_is_none(shop: Any) -> None:
     shop.device("sick", "raise RuntimeError('no water')")
     said = shop.cli("why", "sick", "add", status=1)
     assert said.startswith("mortice: device type 'sick' cannot be used")
+
+
+# -- settings that are wrong ---------------------------------------------------------------------
+
+
+def findings(site: Any, *arguments: str, **extra: str) -> list[dict[str, str]]:
+    told = json.loads(site.cli("doctor", "--json", *arguments, status=1, **extra))
+    return told["findings"]
+
+
+def problems(found: list[dict[str, str]]) -> list[str]:
+    return [one["finding"] for one in found if one["state"] == "problem"]
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "said"),
+    [
+        ("MORTICE_PLUGIN_AUTOLOAD", "maybe", "MORTICE_PLUGIN_AUTOLOAD is 'maybe'"),
+        ("MORTICE_PREFER_PLUGINS", "device:good", "MORTICE_PREFER_PLUGINS is 'device:good'"),
+        ("MORTICE_NUM_THREADS", "four", "MORTICE_NUM_THREADS is 'four'"),
+        ("MORTICE_FALBACK", "warn", "MORTICE_FALBACK is not known. Did you mean MORTICE_FALLBACK?"),
+        ("MORTICE_GOOD_TRAC", "1", "MORTICE_GOOD_TRAC is not known. Did you mean MORTICE_GOOD_TRACE?"),
+        ("MORTICE_PLUGIN_LOCK", "/no/such/lock", "the plug-in lock /no/such/lock"),
+        ("MORTICE_PLUGINS", "goood,good", "names 'goood', which matches nothing installed. Did you mean 'good'?"),
+        ("MORTICE_LISTENERS", "tracr", "names 'tracr', and no listener installed is called so."),
+        ("MORTICE_PREFER_PLUGINS", "devise:good=x", "'devise:good' is not KIND:NAME. Did you mean 'device'?"),
+        ("MORTICE_PREFER_PLUGINS", "device:good=acme-god", "Did you mean 'acme-good'?"),
+        ("MORTICE_ACCELERATOR", "goood", "names 'goood', and no device installed is called so. Did you mean 'good'?"),
+    ],
+)  # fmt: skip
+def test_doctor_tells_a_bad_setting_once(site: Any, variable: str, value: str, said: str) -> None:
+    site.device("good", manifest="hook_api = '>=1'\n[variables]\nMORTICE_GOOD_TRACE = '1: loud'")
+    found = findings(site, "--load", **{variable: value})
+    (problem,) = problems(found)
+    assert said in problem
+    assert "device:good" in [one["subject"] for one in found]
+
+
+def test_doctor_shows_the_variables_of_plugins(site: Any) -> None:
+    site.device("good", manifest="hook_api = '>=1'\n[variables]\nMORTICE_GOOD_TRACE = '1: loud'")
+    told = json.loads(site.cli("doctor", "--json", MORTICE_GOOD_TRACE="1", MORTICE_OTHER="x"))
+    notes = {one["subject"]: one["finding"] for one in told["findings"] if one["state"] == "note"}
+    assert notes["MORTICE_GOOD_TRACE"] == "'1', for acme-good 1.0: 1: loud"
+    assert notes["MORTICE_OTHER"] == "is no setting, and no plug-in installed declares it"
+
+
+def test_a_misspelt_variable_of_a_plugin_is_refused(site: Any) -> None:
+    site.device("good", manifest="hook_api = '>=1'\n[variables]\nMORTICE_GOOD_TRACE = '1: loud'")
+    code = "from mortice import _plugins; print(_plugins.load('device', 'good').__name__)"
+    assert site.run(code, MORTICE_GOOD_TRACE="1") == "Device\n"
+    said = site.run(code, status=1, MORTICE_GOOD_TRAC="1")
+    assert "MORTICE_GOOD_TRAC is not known. Did you mean MORTICE_GOOD_TRACE?" in said
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('[options."device:god"]\na = 1', "'device:god', which is not installed. Did you mean 'device:good'?"),
+        ('[options."device:good"]\nstreamz = 1', "is not declared in its manifest. Did you mean 'streams'?"),
+        ('[options."device:good"]\nstreams = "a"', "'streams' of device:good is 'a'; expected int"),
+        ('accelerator = "god"', "no device installed is called so. Did you mean 'good'?"),
+        ('falback = "warn"', "there is no setting 'falback'. Did you mean 'fallback'?"),
+    ],
+)  # fmt: skip
+def test_doctor_reads_the_config_file(site: Any, text: str, said: str) -> None:
+    site.device(
+        "good",
+        manifest="hook_api = '>=1'\n[device.good.options]\nstreams = {type = 'int', default = 4}",
+    )
+    folder = site.home / "config" / "mortice"
+    folder.mkdir(parents=True)
+    (folder / "config.toml").write_text(text)
+    found = findings(site)
+    (problem,) = problems(found)
+    assert said in problem
+    assert "config.toml" in problem
+    assert "device:good" in [one["subject"] for one in found]
+
+
+def test_options_that_fit_are_fine(site: Any) -> None:
+    site.device(
+        "good",
+        manifest="hook_api = '>=1'\n[device.good.options]\nstreams = {type = 'int', default = 4}",
+    )
+    folder = site.home / "config" / "mortice"
+    folder.mkdir(parents=True)
+    (folder / "config.toml").write_text(
+        'accelerator = "good"\n[options."device:good"]\nstreams = 2'
+    )
+    site.cli("doctor")
+
+
+def test_a_misspelt_group_is_told(site: Any) -> None:
+    site.add("b-grp", entries={"mortice.device": {"b": "b"}})
+    what = "[mortice.device] is no group we know, so its 'b' is not used. Did you mean 'mortice.devices'?"
+    assert what in site.cli("list-backends")
+    said = site.cli("why", "b-grp", status=2)
+    assert f"mortice: b-grp is installed, and nothing of it can be used: {what}" in said

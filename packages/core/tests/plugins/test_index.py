@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -242,3 +243,24 @@ def test_parse_value(value: str, parsed: Any) -> None:
 
 def test_normalised_names() -> None:
     assert metadata.normalised("Acme_NPU.x--y") == "acme-npu-x-y"
+
+
+@pytest.mark.parametrize(
+    ("variables", "said"),
+    [
+        ("variables = 3", "variables is not a table of NAME"),
+        ("[variables]\nMORTICE_NPU_TRACE = 1", "variables is not a table of NAME"),
+        ("[variables]\nNPU_TRACE = 'x'", "'NPU_TRACE' does not begin with MORTICE_"),
+        ("[variables]\nMORTICE_FALLBACK = 'x'", "'MORTICE_FALLBACK' is mortice's own"),
+        (
+            "[variable]\nMORTICE_NPU_TRACE = 'x'",
+            "unknown key 'variable'. Did you mean 'variables'?",
+        ),
+    ],
+)
+def test_variables_that_cannot_be_declared(variables: str, said: str) -> None:
+    from mortice._plugins import manifest
+    from mortice.errors import ConfigError
+
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        manifest.parse(f"hook_api = '>=1'\n{variables}".encode(), "mortice.toml")

@@ -646,3 +646,50 @@ def test_the_warning_about_a_fallback_points_at_the_users_line(site: Any) -> Non
         """
     )
     assert "aten::mul" in said
+
+
+@pytest.mark.parametrize("where", ["at import", "when it is made"])
+def test_a_bad_setting_is_no_state_of_the_plugin(site: Any, where: str) -> None:
+    read = "from mortice import config; config.num_threads"
+    if where == "at import":
+        site.device("good", read)
+    else:
+        site.add(
+            "acme-good",
+            entries={"mortice.devices": {"good": "acme_good"}},
+            modules={
+                "acme_good.py": f"""
+                import mortice.backend
+                class Device:
+                    def __init__(self):
+                        {read}
+                @mortice.backend.hookimpl
+                def mortice_device(name):
+                    return Device
+                """
+            },
+        )
+    said = site.run(
+        """
+        import os
+        from mortice import _plugins, config
+        from mortice.errors import ConfigError
+        for _ in range(2):
+            try:
+                _plugins.make("device", "good")
+            except ConfigError as error:
+                print(error)
+        print(_plugins.state("device", "good").state in ("ready", "not loaded"))
+        os.environ["MORTICE_NUM_THREADS"] = "4"
+        config.reload()
+        print(type(_plugins.make("device", "good")).__name__)
+        """,
+        MORTICE_NUM_THREADS="four",
+    )
+    bad = "MORTICE_NUM_THREADS is 'four', which is not usable: expected a whole number"
+    assert said.splitlines() == [bad, bad, "True", "Device"]
+    said = site.cli("why", "good", "--load", status=1, MORTICE_NUM_THREADS="four")
+    assert "unavailable" in said
+    assert "Correct that setting" in said
+    assert "broken" not in said
+    assert "ready" in site.cli("why", "good", "--load")

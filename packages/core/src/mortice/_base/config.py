@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from types import ModuleType
@@ -194,21 +194,37 @@ def _table_of(path: str, data: bytes, *keys: str) -> dict[str, Any]:
     return table
 
 
-def _refuse_misspelt_variables() -> None:
-    """A variable close to one of ours is a typing mistake; others may belong to a plug-in."""
+def strange_variables() -> list[str]:
+    """The variables called MORTICE_ that are none of core's: a plug-in's, or misspelt."""
     known = {knob.env for knob in KNOBS.values()} | _INTERNAL_VARIABLES
-    strangers = [name for name in os.environ if name.startswith("MORTICE_") and name not in known]
-    if not strangers:
-        return
+    return [name for name in os.environ if name.startswith("MORTICE_") and name not in known]
+
+
+def misspelt(strangers: Iterable[str], known: Iterable[str]) -> dict[str, str]:
+    """What is wrong with those variables that are close to a known one; others are let be."""
     import difflib
 
+    told: dict[str, str] = {}
+    stems = {name.removeprefix("MORTICE_"): name for name in known}
     for name in strangers:
-        stem = name[len("MORTICE_") :].lower()
-        close = difflib.get_close_matches(stem, KNOBS, n=1, cutoff=0.8)
+        stem = name.removeprefix("MORTICE_").upper()
+        close = difflib.get_close_matches(stem, stems, n=1, cutoff=0.8)
         if close:
-            raise ConfigError(
-                f"the environment variable {name} is not known. Did you mean {KNOBS[close[0]].env}?"
+            told[name] = (
+                f"the environment variable {name} is not known. Did you mean {stems[close[0]]}?"
             )
+    return told
+
+
+def misspelt_variables() -> dict[str, str]:
+    """Those that are close to one of core's, and what is to be said of each."""
+    strangers = strange_variables()
+    return misspelt(strangers, [knob.env for knob in KNOBS.values()]) if strangers else {}
+
+
+def _refuse_misspelt_variables() -> None:
+    for text in misspelt_variables().values():
+        raise ConfigError(text)
 
 
 class _Config(ModuleType):

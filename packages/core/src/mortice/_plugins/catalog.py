@@ -10,7 +10,7 @@ from typing import Any
 
 from mortice._base.errors import RegistrationError, nearest
 
-from . import index
+from . import index, variables
 from .entry import Entry
 from .groups import CORE_NAMES, GROUPS, Group
 from .metadata import Distribution, parse_value
@@ -134,7 +134,9 @@ def _core_version() -> str:
 
 def _installed(refresh: bool) -> list[Entry]:
     result: list[Entry] = []
-    for found in index.snapshot(refresh=refresh).found:
+    snapshot = index.snapshot(refresh=refresh)
+    variables.refuse_misspelt(snapshot.found)
+    for found in snapshot.found:
         by_name: dict[tuple[str, str], list[str]] = {}
         for group, name, value in found.entries:
             values = by_name.setdefault((group, name), [])

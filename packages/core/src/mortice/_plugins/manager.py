@@ -18,7 +18,7 @@ from typing import Any
 
 import pluggy
 
-from mortice._base.errors import PluginBroken, PluginError, Unavailable
+from mortice._base.errors import ConfigError, PluginBroken, PluginError, Unavailable
 from mortice._base.logging import active
 
 from . import hookspecs, manifest, markers, probe, resolution
@@ -29,6 +29,8 @@ from .metadata import parse_value
 HANG_SECONDS = 10.0
 # Kinds whose class is instantiated once when it is first used, and so in a probe, too.
 MADE_KINDS = ("device", "serialization")
+# What is the user's while a plug-in is loaded, and no state of it: the next use tries again.
+_NOT_ITS_FAULT = (KeyboardInterrupt, ConfigError)
 
 
 class Attempt:
@@ -89,7 +91,7 @@ def make(group: str, name: str) -> Any:
 def _made(entry: Entry, cls: type, record: Attempt) -> Any:
     try:
         return _guarded(entry, cls)
-    except KeyboardInterrupt:
+    except _NOT_ITS_FAULT:
         raise
     except BaseException as error:
         record.status, record.cause = _state_of(error, entry), error
@@ -124,6 +126,8 @@ def attempt(entry: Entry) -> Status:
             make(entry.group.name, entry.name)
     except PluginError as error:
         return outcome(entry) or Status(error.state, str(error))
+    except ConfigError as error:
+        return Status("unavailable", str(error), "Correct that setting")
     return Status("ready")
 
 
@@ -242,8 +246,8 @@ def _load_once(entry: Entry, record: Attempt, *, waited: bool) -> None:
         try:
             result = _guarded(entry, lambda: _provided(entry, _imported(entry)))
             status = Status("ready")
-        except KeyboardInterrupt:
-            raise  # the user's, and no state of the plug-in
+        except _NOT_ITS_FAULT:
+            raise
         except BaseException as error:
             status, cause = _state_of(error, entry), error
     if record.status is not None:  # a thread that did not wait was here first

@@ -12,6 +12,9 @@
     [device.npu.options]
     streams = {type = "int", default = 4, doc = "queues per device"}
 
+    [variables]
+    MORTICE_NPU_TRACE = "1: every launch is written to standard error"
+
 A compile backend may also name sets of its options: ``[compile.NAME.modes]`` with
 ``fast = {level = 3}``.
 """
@@ -23,6 +26,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from mortice._base.errors import ConfigError, nearest
+from mortice._base.knobs import KNOBS
 
 from .groups import HIDDEN_TAGS, KINDS
 
@@ -39,7 +43,8 @@ _OPTION_KEYS = ("type", "default", "choices", "doc")
 
 
 def parse(data: bytes, origin: str) -> dict[str, Any]:
-    """The manifest as plain data: ``{"hook_api": str, "entries": {"kind:name": row}}``.
+    """The manifest as plain data:
+    ``{"hook_api": str, "entries": {"kind:name": row}, "variables": {name: meaning}}``.
 
     Raises ConfigError that names ``origin`` and the key that is wrong.
     """
@@ -51,15 +56,29 @@ def parse(data: bytes, origin: str) -> dict[str, Any]:
     if hook_api is None:
         raise ConfigError(f'{origin} has no hook_api. Add a line such as hook_api = ">=1,<2".')
     _specifier(hook_api, origin)
+    variables = _variables(table.pop("variables", {}), origin)
     for kind, names in table.items():
         if kind not in KINDS:
-            known = ("hook_api", *KINDS)
+            known = ("hook_api", "variables", *KINDS)
             raise ConfigError(f"{origin}: unknown key {kind!r}.{nearest(kind, known)}")
         if not isinstance(names, dict):
             raise ConfigError(f"{origin}: {kind} is not a table. Write [{kind}.NAME].")
         for name, row in names.items():
             entries[f"{kind}:{name}"] = _row(row, f"{origin}: [{kind}.{name}]")
-    return {"hook_api": hook_api, "entries": entries}
+    return {"hook_api": hook_api, "entries": entries, "variables": variables}
+
+
+def _variables(told: Any, origin: str) -> dict[str, str]:
+    """The environment variables of the plug-in's own, and what each means."""
+    if not isinstance(told, dict) or not all(isinstance(text, str) for text in told.values()):
+        raise ConfigError(f'{origin}: variables is not a table of NAME = "what it means".')
+    cores = {knob.env for knob in KNOBS.values()}
+    for name in told:
+        if name in cores:
+            raise ConfigError(f"{origin}: the variable {name!r} is mortice's own. Take another.")
+        if not name.startswith("MORTICE_"):
+            raise ConfigError(f"{origin}: the variable {name!r} does not begin with MORTICE_.")
+    return told
 
 
 def _specifier(text: Any, origin: str) -> Any:

@@ -10,7 +10,7 @@ import os
 from typing import Any
 
 from mortice._base import config
-from mortice._base.errors import ConfigError
+from mortice._base.errors import ConfigError, nearest
 
 from .entry import Entry, Status
 from .groups import GROUPS, KINDS
@@ -158,27 +158,40 @@ def record_hash(dist_info: str) -> str:
 def unmatched(entries: list[Entry]) -> list[str]:
     """Names in policy that mean nothing installed: often a typing mistake."""
     listeners = {entry.name for entry in entries if entry.group.kind == "listener"}
+    known = {name for e in entries for name in (e.name, e.selector, e.distribution.name) if name}
     lists = (("plugins", config.plugins or ()), ("disable_plugins", config.disable_plugins))
     result = [
-        f"{config.origin(knob)} names {one!r}, which matches nothing installed"
+        f"{config.origin(knob)} names {one!r}, which matches nothing installed.{nearest(one, known)}"
         for knob, names in lists
         for one in names
         if not any(selects(one, entry) for entry in entries)
     ]
     result.extend(
-        f"{config.origin('listeners')} names {one!r}, and no listener installed is called so"
+        f"{config.origin('listeners')} names {one!r}, and no listener installed is called so."
+        f"{nearest(one, listeners)}"
         for one in config.listeners
         if one not in listeners
     )
     for selector, wanted in config.prefer_plugins.items():
         kind, _, name = selector.partition(":")
         if kind not in KINDS and kind not in GROUPS:
-            result.append(f"{config.origin('prefer_plugins')}: {selector!r} is not KIND:NAME")
+            where = config.origin("prefer_plugins")
+            result.append(f"{where}: {selector!r} is not KIND:NAME.{nearest(kind, KINDS)}")
         elif not any(
             (entry.group.kind, entry.name) == (kind, name)
             and normalised(entry.distribution.name) == normalised(wanted)
             for entry in entries
         ):
             where = config.origin("prefer_plugins")
-            result.append(f"{where} prefers {wanted!r} for {selector}, which is not installed")
+            hint = nearest(wanted, _providers(entries, kind, name)) or nearest(
+                selector, {entry.selector for entry in entries}
+            )
+            result.append(
+                f"{where} prefers {wanted!r} for {selector}, which is not installed.{hint}"
+            )
     return result
+
+
+def _providers(entries: list[Entry], kind: str, name: str) -> set[str]:
+    """The distributions that have an entry of that name."""
+    return {e.distribution.name for e in entries if (e.group.kind, e.name) == (kind, name)}

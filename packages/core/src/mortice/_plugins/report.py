@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -11,6 +12,7 @@ from mortice._base.errors import ConfigError, nearest
 from . import catalog, index, manager, manifest, policy, probe, resolution
 from .entry import Entry, Status
 from .groups import HIDDEN_TAGS, KINDS, Group, group_of
+from .metadata import normalised
 
 
 class Backend(NamedTuple):
@@ -136,11 +138,7 @@ def options(group: Group, name: str, given: dict[str, Any]) -> dict[str, Any]:
     origin = config.origin("options")
     for table, where in ((config.options.get(entry.selector, {}), origin), (given, "options")):
         for option, value in table.items():
-            place = f"{where}: {option!r} of {entry.selector}"
-            if option not in declared:
-                hint = nearest(option, declared) or f" Declared: {', '.join(declared) or 'none'}."
-                raise ConfigError(f"{place} is not declared in its manifest.{hint}")
-            result[option] = manifest.check_option_value(declared[option], value, place)
+            result[option] = _option(declared, option, value, where, entry.selector)
     return result
 
 
@@ -266,7 +264,54 @@ def problems() -> list[tuple[str, str]]:
     entries = catalog.entries()
     found.extend(_described_in_vain(entries))
     found.extend(("policy", text) for text in policy.unmatched(entries))
+    found.extend(("configuration", text) for text in _configured_in_vain(entries))
     return found
+
+
+def _configured_in_vain(entries: list[Entry]) -> Iterator[str]:
+    """Options of config files that no entry declares, and an accelerator that nobody provides."""
+    devices = {entry.name for entry in entries if entry.group.kind == "device"}
+    wanted = config.accelerator
+    if wanted is not None and wanted not in (*devices, "cpu", "meta"):
+        where = config.origin("accelerator")
+        yield f"{where} names {wanted!r}, and no device installed is called so.{nearest(wanted, devices)}"
+    usable = [entry for entry in entries if not entry.problem]
+    where = config.origin("options")
+    for selector, table in config.options.items():
+        declared = [e.row.get("options", {}) for e in usable if e.selector == selector]
+        if not declared:
+            if not any(entry.selector == selector for entry in entries):
+                hint = nearest(selector, {entry.selector for entry in entries})
+                yield f"{where} has a table for {selector!r}, which is not installed.{hint}"
+            continue
+        # of several with one name, the first: which of them is meant is told as a conflict
+        for option, value in table.items():
+            try:
+                _option(declared[0], option, value, where, selector)
+            except ConfigError as error:
+                yield str(error)
+
+
+def _option(declared: dict[str, Any], option: str, value: Any, where: str, selector: str) -> Any:
+    """``value`` if ``option`` is declared and takes it; raises ConfigError."""
+    place = f"{where}: {option!r} of {selector}"
+    if option not in declared:
+        hint = nearest(option, declared) or f" Declared: {', '.join(declared) or 'none'}."
+        raise ConfigError(f"{place} is not declared in its manifest.{hint}")
+    return manifest.check_option_value(declared[option], value, place)
+
+
+def problems_of(distribution: str) -> list[str]:
+    """What is wrong with the metadata of a distribution, by its name as indexes compare it."""
+    snapshot = index.snapshot()
+    wanted = normalised(distribution)
+    folders = [f.distribution.path for f in snapshot.found if f.distribution.path
+               and normalised(f.distribution.name) == wanted]  # fmt: skip
+    return [
+        what if what.endswith((".", "?")) else f"{what}."
+        for where, what in snapshot.problems
+        if any(where == folder or where.startswith(os.path.join(folder, "")) for folder in folders)
+    ]
 
 
 def _described_in_vain(entries: Iterable[Entry]) -> Iterator[tuple[str, str]]:

@@ -25,7 +25,12 @@ BAD_STATES = ("incompatible", "conflict", "crashed", "broken")
 @click.option("--load", is_flag=True, help="Try to load each plug-in, in a child process.")
 def command(json_: bool, load: bool) -> None:
     """Print the findings; exit 1 if one is a problem."""
-    findings = [finding for check in CHECKS for finding in _run(check, load)]
+    findings = [*_run(_versions, load), *_run(_configuration, load)]
+    if load and any(state == "problem" for state, _, _ in findings):
+        # a child would meet the same setting, and it would be told as the plug-in's failure
+        findings.append(("note", "--load", "left out until the configuration is usable"))
+        load = False
+    findings += [finding for check in CHECKS for finding in _run(check, load)]
     if json_:
         columns = ("state", "subject", "finding")
         output.as_json({"format": 1, "findings": [dict(zip(columns, one)) for one in findings]})
@@ -58,6 +63,8 @@ def _versions(load: bool) -> Iterator[Finding]:
 
 def _configuration(load: bool) -> Iterator[Finding]:
     from mortice._base import config, paths
+    from mortice._plugins import index, variables
+    from mortice.errors import ConfigError
 
     user, project = paths.user_config_file(), paths.project_config_file()
     for what, path in (
@@ -67,10 +74,50 @@ def _configuration(load: bool) -> Iterator[Finding]:
     ):
         there = path is not None and os.path.isfile(path)
         yield "ok", what, str(path) if there else f"none (it would be {path})" if path else "none"
+    yield from _without(config.misspelt_variables())
+    wrong: dict[str, list[str]] = {}
     for knob in config.knobs():
-        if config.origin(knob.name) != "default":
-            value = config.get(knob.name)
-            yield "note", f"config.{knob.name}", f"{value!r}, from {config.origin(knob.name)}"
+        try:
+            value, origin = config.get(knob.name), config.origin(knob.name)
+        except ConfigError as error:
+            wrong.setdefault(str(error), []).append(knob.name)
+            # told once, here; what follows goes by the default, and is not lost with it
+            setattr(config, knob.name, knob.default)
+            continue
+        if origin != "default":
+            yield "note", f"config.{knob.name}", f"{value!r}, from {origin}"
+    for text, names in wrong.items():
+        told = names[0] if len(names) == 1 else "the settings"
+        yield "problem", "configuration", f"{text.rstrip('.')}. What follows has {told} at default"
+    yield from _lock()
+    found = index.snapshot().found
+    yield from _without(variables.misspelt(found))
+    for name, (distribution, meaning) in variables.declared(found).items():
+        if name in os.environ:
+            yield "note", name, f"{os.environ[name]!r}, for {distribution}: {meaning}"
+    for name in sorted({*config.strange_variables()} - {*variables.declared(found)}):
+        yield "note", name, "is no setting, and no plug-in installed declares it"
+
+
+def _without(misspelt: dict[str, str]) -> Iterator[Finding]:
+    """Tell of variables, and go on in this process as if they were not set."""
+    for name, text in misspelt.items():
+        yield "problem", "configuration", text
+        del os.environ[name]
+
+
+def _lock() -> Iterator[Finding]:
+    """A lock that cannot be read refuses everything; what follows goes on without it."""
+    from mortice._base import config
+    from mortice._plugins import policy
+    from mortice.errors import ConfigError
+
+    try:
+        if config.plugin_lock is not None:
+            policy.read_lock(config.plugin_lock)
+    except ConfigError as error:
+        yield "problem", "configuration", f"{error} What follows goes without it"
+        config.plugin_lock = None
 
 
 def _cache(load: bool) -> Iterator[Finding]:
@@ -178,4 +225,4 @@ def _recorded(folder: str) -> Iterator[str]:
         return
 
 
-CHECKS = (_versions, _configuration, _cache, _plugins, _operators, _metadata, _shared_files)
+CHECKS = (_cache, _plugins, _operators, _metadata, _shared_files)

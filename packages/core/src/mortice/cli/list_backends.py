@@ -43,8 +43,5 @@ def command(kind: str | None, json_: bool, all_: bool, refresh: bool, load: bool
         click.echo(f"Nothing is plugged in: no kernels.{not_installed_hint('device', 'cpu')}")
     else:
         click.echo(f"No {kind} is plugged in.")
-    if wrong:
-        click.echo(
-            f"{len(wrong)} problem(s) with installed metadata or policy: `mortice doctor`.",
-            err=True,
-        )
+    for where, what in wrong:
+        click.echo(output.printable(f"problem: {where}: {what}"), err=True)

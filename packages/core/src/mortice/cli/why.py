@@ -79,9 +79,12 @@ def _print(one: Decision, row: Backend) -> None:
 
 def _unknown(name: str) -> str:
     from mortice._base.errors import nearest
-    from mortice._plugins import catalog
+    from mortice._plugins import catalog, report
     from mortice._plugins.groups import KINDS, not_installed_hint
 
+    wrong = report.problems_of(name)
+    if wrong:
+        return f"{name} is installed, and nothing of it can be used: {' '.join(wrong)}"
     entries = catalog.entries()
     known = {text for e in entries for text in (e.name, e.selector, e.distribution.name) if text}
     bare = name.rpartition(":")[2]
