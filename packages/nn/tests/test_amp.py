@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 
 import mortice
@@ -83,3 +85,26 @@ def test_availability() -> None:
     assert not is_autocast_available("nosuch")
     with pytest.raises(TypeError, match="got: int"):
         custom_bwd(lambda ctx: None, device_type=3)
+
+
+def test_a_device_that_is_not_there_is_warned_of_and_disables() -> None:
+    with pytest.warns(UserWarning, match="no device of type 'cuda' is here. Disabling autocast"):
+        region = autocast("cuda")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(2):  # told when it is made, not at each entry
+            with region:
+                assert not mortice.is_autocast_enabled("cuda")
+        assert not region(mortice.is_autocast_enabled)("cuda")
+        with autocast("cuda", enabled=False):  # nothing is asked for
+            assert not mortice.is_autocast_enabled("cuda")
+        with autocast("cpu"):
+            assert mortice.is_autocast_enabled("cpu")
+
+
+def test_the_warning_points_at_the_users_line_once() -> None:
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("default")
+        for _ in range(3):
+            autocast("cuda")
+    assert [w.filename for w in told] == [__file__]

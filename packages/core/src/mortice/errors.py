@@ -1,5 +1,6 @@
 """Public names of all errors; see each class's docstring for when it is raised."""
 
+from mortice._base.absent import no_attribute
 from mortice._base.errors import (
     ArgumentError,
     AutogradError,
@@ -98,4 +99,5 @@ __all__ = [
     "Unavailable",
     "UnknownName",
     "nearest",
+    "no_attribute",
 ]

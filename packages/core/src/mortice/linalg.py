@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mortice._base.errors import InvalidState
 from mortice._dispatch.call import Packet
@@ -47,3 +47,12 @@ def _named(packet: Packet, results: tuple[Any, ...]) -> Any:
 globals().update({name: _function(name) for name in _NAMES})
 
 __all__ = [*_NAMES, "LinAlgError"]
+
+
+if not TYPE_CHECKING:  # a checker would take every name to be there
+
+    def __getattr__(name: str) -> object:
+        """Only what is not there comes here: say what is nearest, or stands in its place."""
+        from mortice._base.absent import no_attribute
+
+        raise no_attribute("mortice.linalg", name, __all__)

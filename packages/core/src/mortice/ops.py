@@ -277,12 +277,38 @@ class OpNamespace(types.ModuleType):
             if failed and not overloads(key):
                 raise failed[0]
         if not overloads(key):
+            if not names_in(self.name):
+                raise UnknownName(_nobody(self.name, name))
             raise UnknownName(
                 f"'_OpNamespace' '{self.name}' object has no attribute '{name}'{_told(key)}"
             )
         packet = OpOverloadPacket(self.name, name, key)
         setattr(self, name, packet)
         return packet
+
+
+def _nobody(namespace: str, name: str) -> str:
+    """Says that a namespace has no operators at all; unless one is on its way, or was there."""
+    told = _told(f"{namespace}::{name}")
+    if not told:
+        told = (
+            f": no installed package provides operators called {namespace}::..., and no Library "
+            f"defines any.{nearest(namespace, _namespaces())}"
+        )
+    return f"'_OpNamespace' '{namespace}' object has no attribute '{name}'{told}"
+
+
+def _namespaces() -> set[str]:
+    """Those that packages provide, and those in use in this process."""
+    from mortice._plugins import find
+
+    provided = {entry.name.partition(":")[0] for entry in find("operators")}
+    return {"aten", "prims", *provided, *(one for one in _used() if names_in(one))}
+
+
+def _used() -> list[str]:
+    made = sys.modules[__name__].__dict__
+    return [name for name, value in made.items() if isinstance(value, OpNamespace)]
 
 
 def _told(key: str) -> str:

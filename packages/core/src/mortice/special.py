@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import mortice as _m
 from mortice._dispatch.call import seen_as_itself as _seen_as_itself
@@ -47,3 +47,12 @@ def softmax(input: Any, dim: int, *, dtype: Any = None) -> Any:
 def log_softmax(input: Any, dim: int, *, dtype: Any = None) -> Any:
     """The logarithm of ``softmax``."""
     return _m.log_softmax(input, dim, dtype=dtype)
+
+
+if not TYPE_CHECKING:  # a checker would take every name to be there
+
+    def __getattr__(name: str) -> object:
+        """Only what is not there comes here: say what is nearest, or stands in its place."""
+        from mortice._base.absent import no_attribute
+
+        raise no_attribute("mortice.special", name, globals())

@@ -39,6 +39,26 @@ def test_without_its_hardware(site: Any) -> None:
         assert "modprobe tpu" in line
 
 
+@pytest.mark.parametrize("setting", ["", "acme-tpu"])
+def test_autocast_without_its_hardware(site: Any, setting: str) -> None:
+    """As where it is not installed: a warning, and nothing is lowered."""
+    site.device("tpu", HERE)
+    said = site.run(
+        """
+import mortice, warnings
+with warnings.catch_warnings(record=True) as told:
+    warnings.simplefilter("always")
+    with mortice.autocast("tpu"):
+        print(mortice.is_autocast_enabled("tpu"))
+print(*(w.message for w in told))
+""",
+        MORTICE_DISABLE_PLUGINS=setting,
+    )
+    enabled, told = said.splitlines()
+    assert enabled == "False"
+    assert told.startswith("autocast: no device of type 'tpu' is here. Disabling autocast;")
+
+
 def test_broken(site: Any) -> None:
     site.device("tpu", "import nothing_of_this_name")
     *said, available = site.run(USE).splitlines()
@@ -78,7 +98,7 @@ except AttributeError as error:
     assert first == second
     assert "no installed package provides a device of type 'tpu'" in first
     assert "there are: cpu, meta, npu" in first
-    assert "`mortice list-backends --kind device`" in first
+    assert "`mortice list-backends --kind device --all`" in first
     assert "no attribute 'tpu'" in third
 
 

@@ -12,6 +12,7 @@ import mortice
 import mortice.distributed as dist
 from mortice import errors
 from mortice.distributed import registry
+from mortice.distributed.comparison import Comparison
 
 
 @pytest.fixture(autouse=True)
@@ -235,6 +236,18 @@ def test_ranks_that_disagree() -> None:
     store.set("mortice/default/1/group/default/agree/1", "cpu:other 2")
     with pytest.raises(errors.InvalidValue, match=r"rank 1 .*cpu:other.*must agree"):
         begin(world_size=2, store=store)
+
+
+@pytest.mark.parametrize(
+    ("told", "message"),
+    [
+        (["sum", "max"], "rank 5: max; rank 3: sum"),
+        (["sum", "max", "sum"], "rank 5: max; ranks 3, 7: sum"),
+    ],
+)
+def test_who_does_what_else(told: list[str], message: str) -> None:
+    comparison = Comparison(dist.HashStore(2), 0, (3, 5, 7)[: len(told)])
+    assert comparison._told_apart(told) == message
 
 
 def test_one_store_for_several_begins() -> None:

@@ -145,8 +145,10 @@ def test_logs(runs: Runs) -> None:
         print("err", rank, file=sys.stderr)
         sys.exit(rank if attempt == 0 else 0)
     """)
-    status, _, _ = runs.run("-n", "2", "--max-restarts", "1", "--log-dir", "logs", script)
+    status, _, err = runs.run("-n", "2", "--max-restarts", "1", "--log-dir", "logs", script)
     assert status == 0
+    log = os.path.join("logs", "attempt_0", "rank_1", "stderr.log")
+    assert f"the others are ended; its output is in {log}\n" in err
     for attempt in (0, 1):
         folder = runs.folder / "logs" / f"attempt_{attempt}" / "rank_1"
         assert (folder / "stdout.log").read_text() == "out 1\n"

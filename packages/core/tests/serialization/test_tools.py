@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import fractions
 import importlib.util
 import json
 from pathlib import Path
@@ -15,6 +17,7 @@ from mortice import serialization
 from mortice._tensor import make
 from mortice.cli import main
 from mortice.errors import CheckpointError, InvalidValue, Unavailable
+from mortice.serialization.safe import paste_all
 
 FIXTURES = Path(__file__).parent / "fixtures"
 needs_safetensors = pytest.mark.skipif(
@@ -59,6 +62,28 @@ def test_inspect_reads_no_storage(tmp_path: Path) -> None:
     assert serialization.inspect(path).rows[0].shape == (2, 3)
 
 
+def test_one_line_allows_all_globals() -> None:
+    names = ["torch.nn.modules.linear.Linear", "torch.Foo", "collections.abc.Sized", "torch.optim.sgd.SGD",
+             "builtins.set"]  # fmt: skip
+    line = paste_all(names)
+    assert line == (
+        "import mortice.serialization, mortice.nn, collections.abc, mortice.optim; "
+        'mortice.serialization.add_safe_globals([mortice.nn.Linear, (X2, "torch.Foo"), '
+        "collections.abc.Sized, mortice.optim.SGD, set])"
+    )
+    compile(line, "hint", "exec")
+
+
+def test_inspect_command_allows_several_at_once(tmp_path: Path, capsys: Any) -> None:
+    path = tmp_path / "several.pt"
+    mortice.save([dt.timedelta(1), fractions.Fraction(1, 2)], path)
+    code, out, _ = run(capsys, "inspect", path)
+    assert code == 1
+    unsafe = serialization.inspect(path).unsafe
+    assert sorted(unsafe) == ["datetime.timedelta", "fractions.Fraction"]
+    assert f"All of them, if you trust the file:\n  {paste_all(unsafe)}\n" in out
+
+
 def test_inspect_command(capsys: Any) -> None:
     code, out, _ = run(capsys, "inspect", FIXTURES / "g14_state_dict.pt", "--records")
     assert code == 0
@@ -69,6 +94,7 @@ def test_inspect_command(capsys: Any) -> None:
     assert code == 1
     assert "torch.nn.modules.linear.Linear" in out
     assert "_parameters.weight" in out
+    assert "All of them" not in out  # there is one
     code, out, _ = run(capsys, "inspect", FIXTURES / "g11_small_view_big_storage.pt", "--json")
     assert code == 0
     assert json.loads(out)["rows"][0]["shape"] == [3]

@@ -304,6 +304,6 @@ def __getattr__(name: str) -> object:
         from importlib import import_module
 
         return import_module("mortice_nn.parallel")
-    from mortice.errors import UnknownName, nearest
+    from mortice.errors import no_attribute
 
-    raise UnknownName(f"module 'mortice.nn' has no attribute {name!r}.{nearest(name, __all__)}")
+    raise no_attribute("mortice.nn", name, __all__)

@@ -60,6 +60,14 @@ def supported(device_type: str) -> tuple[DType, ...]:
     return autocast_dtypes(device_type)
 
 
+def _is_here(device_type: str) -> bool:
+    if device_type == "cpu":
+        return True
+    from mortice._tensor.devices import count
+
+    return count(device_type) > 0
+
+
 def is_autocast_enabled(device_type: str = "cpu") -> bool:
     state = _states().get(device_type)
     return state is not None and state.enabled
@@ -74,7 +82,7 @@ class autocast:
     """``with autocast("cpu", dtype=mortice.bfloat16):``, also a decorator.
 
     ``dtype`` is one of those that the device lowers to; on the CPU bfloat16 (the default) and
-    float16.
+    float16. Where no device of the type is here, a warning says so and nothing is lowered.
     """
 
     def __init__(
@@ -91,6 +99,14 @@ class autocast:
         self.device = device_type
         known = supported(device_type)
         self.dtype = dtype or known[0]
+        if enabled and not _is_here(device_type):
+            from mortice._base.warning import warn
+
+            warn(
+                f"autocast: no device of type {device_type!r} is here. Disabling autocast; "
+                "`mortice list-backends --kind device` shows what is installed."
+            )
+            enabled = False
         self.enabled = enabled
         if enabled and self.dtype not in known:
             raise InvalidValue(

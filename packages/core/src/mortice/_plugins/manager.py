@@ -452,11 +452,12 @@ def _state_of(error: BaseException, entry: Entry) -> Status:
         return Status("unavailable", _text(error.reason), _text(error.fix))
     if isinstance(error, pluggy.PluginValidationError):
         reason = _text(error).partition("\n")[2] or _text(error)
-        return Status("incompatible", f"its hooks do not fit: {' '.join(reason.split())}")
+        reason = f"its hooks do not fit: {' '.join(reason.split())}"
+        return Status("incompatible", reason, resolution.authors_fix(entry))
     if isinstance(error, SystemExit):
         return Status("broken", f"it called sys.exit({error.code!r}) while being loaded")
     if isinstance(error, _Unfit):
-        return Status("broken", _text(error))
+        return Status("broken", _text(error), resolution.authors_fix(entry))
     if isinstance(error, ModuleNotFoundError) and error.name:
         return Status("broken", _missing_module(_text(error.name), entry))
     said = error.msg if isinstance(error, SyntaxError) else error

@@ -124,6 +124,8 @@ def _spec_of_alias(fullname: str, target: str) -> ModuleSpec | None:
 
 def _spec_of_entry(fullname: str) -> ModuleSpec | None:
     """A spec for a name that an entry provides, or that is the parent of one."""
+    from mortice._base import absent
+
     from . import resolution
     from .groups import KINDS, not_installed_hint
 
@@ -138,7 +140,7 @@ def _spec_of_entry(fullname: str) -> ModuleSpec | None:
         return _new_spec(fullname, DeviceModuleLoader(name))
     if _is_parent(name):
         return _new_spec(fullname, NamespaceLoader())
-    hint = not_installed_hint("module", name)
+    hint = not_installed_hint("module", name) or absent.hint(name)
     if hint:
         raise ModuleNotFoundError(f"No module named {fullname!r}.{hint}", name=fullname)
     return None
@@ -219,6 +221,7 @@ def get(name: str) -> ModuleType:
     """
     import importlib
 
+    from mortice._base import absent
     from mortice._base.errors import UnknownName
 
     fullname = f"{ROOT}.{name}"
@@ -233,7 +236,7 @@ def get(name: str) -> ModuleType:
     else:
         told = ""
     parent = fullname.rpartition(".")[0]
-    hint = told.partition("'.")[2] or _nearest(parent, child)
+    hint = told.partition("'.")[2] or absent.hint(name) or _nearest(parent, child)
     raise UnknownName(f"module {parent!r} has no attribute {child!r}.{hint}", name=child)
 
 

@@ -114,6 +114,21 @@ def default_fix(entry: Entry, state: str) -> str:
     return f"Reinstall or upgrade it ({command}), {without}"
 
 
+def authors_fix(entry: Entry) -> str:
+    """What to type where the mistake is in what the package's author wrote, so that installing the
+    same release again would not help; empty where the usual advice is for the author already.
+    """
+    name = entry.distribution.name
+    if entry.source != "installed" or entry.distribution.editable:
+        return ""
+    ours = name.startswith("mortice-")
+    newer = install_command(name) if ours else f"pip install --upgrade {name}"
+    return (
+        "If the package is yours, correct that and install it again; else look for a newer release "
+        f"({newer}), or go on without it: MORTICE_DISABLE_PLUGINS={name}"
+    )
+
+
 # -- the checks ---------------------------------------------------------------------------------
 
 
@@ -202,7 +217,7 @@ def _crash(entry: Entry, rivals: list[Entry]) -> Status | None:
 
 
 def _metadata(entry: Entry, rivals: list[Entry]) -> Status | None:
-    return Status("broken", entry.problem) if entry.problem else None
+    return Status("broken", entry.problem, authors_fix(entry)) if entry.problem else None
 
 
 def _needs(entry: Entry, rivals: list[Entry]) -> Status | None:

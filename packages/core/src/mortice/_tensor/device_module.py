@@ -11,7 +11,13 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from mortice._base.errors import PluginNotFound, RegistrationError, UnknownName, nearest
+from mortice._base.absent import no_attribute
+from mortice._base.errors import (
+    PluginDisabled,
+    PluginNotFound,
+    PluginUnavailable,
+    RegistrationError,
+)
 from mortice._dispatch import backends
 from mortice._tensor import current, devices, generator, streams
 from mortice._tensor.generator import Generator
@@ -35,10 +41,7 @@ class DeviceModule(ModuleType):
         if made is not None:
             value = self.__dict__[name] = made(self._device_type)
             return value
-        raise UnknownName(
-            f"module {self.__name__!r} has no attribute {name!r}.{nearest(name, dir(self))}",
-            name=name,
-        )
+        raise no_attribute(self.__name__, name, dir(self))
 
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *dir(type(self)), *_LAZY})
@@ -225,8 +228,8 @@ def autocast_dtypes(device_type: str) -> tuple[DType, ...]:
         return HostFeatures.autocast_dtypes
     try:
         runtime: DeviceRuntime = backends.runtime(device_type)
-    except PluginNotFound:
-        if device_type not in devices.ASKED_FOR:
+    except (PluginNotFound, PluginUnavailable, PluginDisabled) as error:
+        if isinstance(error, PluginNotFound) and device_type not in devices.ASKED_FOR:
             raise
         return Features.autocast_dtypes  # as files and programs for it expect
     return runtime.features.autocast_dtypes

@@ -38,7 +38,7 @@ def _check_installed(name: str) -> None:
         raise DeviceError(
             f"no installed package provides a device of type {name!r}; there are: "
             f"{', '.join(sorted(known))}.{hint} `mortice list-backends --kind "
-            "device` shows them with their states."
+            "device --all` shows them with their states."
         )
 
 

@@ -60,11 +60,13 @@ def _print(file: str, found: object, records: bool) -> None:
             [(name, str(size), str(offset)) for name, size, offset in found.records],
         )
     if found.unsafe:
-        from mortice.serialization.safe import paste_hint
+        from mortice.serialization.safe import paste_all, paste_hint
 
         click.echo("\nGlobals that are not safe: mortice.load refuses the file")
         for name in found.unsafe:
             click.echo(f"  {name}\n    {paste_hint(name)}")
+        if len(found.unsafe) > 1:
+            click.echo(f"All of them, if you trust the file:\n  {paste_all(found.unsafe)}")
 
 
 def _size(nbytes: int) -> str:

@@ -13,6 +13,8 @@ Backends are plug-ins: ``list_backends`` says which there are.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from mortice.errors import (
     DistBackendError,
     DistError,
@@ -183,3 +185,12 @@ __all__ = [
     "send",
     "send_object_list",
 ]
+
+
+if not TYPE_CHECKING:  # a checker would take every name to be there
+
+    def __getattr__(name: str) -> object:
+        """Only what is not there comes here: say what is nearest, or stands in its place."""
+        from mortice._base.absent import no_attribute
+
+        raise no_attribute("mortice.distributed", name, __all__)

@@ -73,4 +73,5 @@ class Comparison:
         usual, _ = Counter(told).most_common(1)[0]
         odd = [f"rank {self._ranks[k]}: {text}" for k, text in enumerate(told) if text != usual]
         others = [str(self._ranks[k]) for k, text in enumerate(told) if text == usual]
-        return f"{'; '.join(odd)}; ranks {', '.join(others)}: {usual}"
+        rest = f"{'rank' if len(others) == 1 else 'ranks'} {', '.join(others)}"
+        return f"{'; '.join(odd)}; {rest}: {usual}"

@@ -89,25 +89,42 @@ def is_safe_type(cls: type) -> bool:
     return any(target[0] is cls for target in targets().values())
 
 
-def paste_hint(full: str) -> str:
-    """What to type to allow ``full``."""
+def paste_all(names: Iterable[str]) -> str:
+    """One line that allows all of ``names``; ``X1`` and so on stand for what has to be found."""
+    modules: list[str] = []
+    items: list[str] = []
+    for full in names:
+        module, item = _written(full)
+        if module and module not in modules:
+            modules.append(module)
+        items.append(item or f'(X{len(items) + 1}, "{full}")')
+    imports = f"import {', '.join(['mortice.serialization', *modules])}"
+    return f"{imports}; mortice.serialization.add_safe_globals([{', '.join(items)}])"
+
+
+def _written(full: str) -> tuple[str, str]:
+    """(module to import, how Python names it there); ("", "") for PyTorch's without a counterpart."""
     module, _, name = full.rpartition(".")
     for theirs, ours in (("torch.nn.modules.", "mortice.nn"), ("torch.optim.", "mortice.optim")):
         if full.startswith(theirs):
-            return (
-                f"If you trust the file: import {ours}; "
-                f"mortice.serialization.add_safe_globals([{ours}.{name}])."
-            )
+            return ours, f"{ours}.{name}"
     if full.startswith("torch."):
+        return "", ""
+    if not module or module == "builtins":
+        return "", name
+    return module, full
+
+
+def paste_hint(full: str) -> str:
+    """What to type to allow ``full``."""
+    module, item = _written(full)
+    if not item:
         return (
             f"If you trust the file, name what stands for it here: "
             f'mortice.serialization.add_safe_globals([(X, "{full}")]).'
         )
-    if not module or module == "builtins":
-        return f"If you trust the file: mortice.serialization.add_safe_globals([{name}])."
-    return (
-        f"If you trust the file: import {module}; mortice.serialization.add_safe_globals([{full}])."
-    )
+    first = f"import {module}; " if module else ""
+    return f"If you trust the file: {first}mortice.serialization.add_safe_globals([{item}])."
 
 
 def _key(item: Any) -> Any:

@@ -243,3 +243,10 @@ __all__ = [
     "upsample_bilinear",
     "upsample_nearest",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Only what is not there comes here: say what is nearest."""
+    from mortice.errors import no_attribute
+
+    raise no_attribute("mortice.nn.functional", name, __all__)

@@ -171,7 +171,14 @@ class Module(ModuleState, ModuleConvert):
     def add_module(self, name: str, module: Module | None) -> None:
         """Make ``self.<name>`` a child module."""
         if module is not None and not isinstance(module, Module):
-            raise ArgumentError(f"{type(module).__name__} is not a Module subclass")
+            if isinstance(module, type) and issubclass(module, Module):
+                raise ArgumentError(
+                    f"{name!r} is the class {module.__name__}, and a module made of it is expected: "
+                    f"write {module.__name__}(...)"
+                )
+            raise ArgumentError(
+                f"{name!r} cannot be a child module: {type(module).__name__} is not a Module subclass"
+            )
         self._check_new_name("module", name, self._modules)
         self._modules[name] = module
 

@@ -24,3 +24,10 @@ __all__ = [
     "lr_scheduler",
     "swa_utils",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Only what is not there comes here: say what is nearest."""
+    from mortice.errors import no_attribute
+
+    raise no_attribute("mortice.optim", name, __all__)

@@ -48,3 +48,10 @@ __all__ = [
     "SequentialLR",
     "StepLR",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Only what is not there comes here: say what is nearest."""
+    from mortice.errors import no_attribute
+
+    raise no_attribute("mortice.optim.lr_scheduler", name, __all__)

@@ -74,6 +74,15 @@ class Optimizer:
                 "params argument given to the optimizer should be an iterable of tensors or dicts, "
                 "but got one tensor; write [tensor]"
             )
+        if not isinstance(params, Iterable):
+            kind = type(params).__name__
+            hint = ""
+            if callable(getattr(params, "parameters", None)):
+                hint = f"; write {type(self).__name__}(module.parameters(), ...)"
+            raise ArgumentError(
+                "params argument given to the optimizer should be an iterable of tensors or dicts, "
+                f"but got a {kind}{hint}"
+            )
         self.defaults = defaults
         for table in HOOK_TABLES:
             setattr(self, table, OrderedDict())

@@ -71,7 +71,7 @@ class LocalLauncher(Launcher):
             shared = job.shared(store.port, attempt)
             for local in range(job.processes):
                 _start(processes, job, shared, local, attempt)
-            return self._watch(job, processes, agreement, started)
+            return self._watch(job, processes, agreement, started, attempt)
         except Signalled as ended:
             agreement.fail(f"{SIGNALLED + ended.number} node {job.node} was told to end")
             number = ended.number
@@ -79,14 +79,17 @@ class LocalLauncher(Launcher):
         finally:
             processes.stop(job.grace, number)
 
-    def _watch(self, job: Job, processes: Processes, agreement: Agreement, started: float) -> int:
+    def _watch(
+        self, job: Job, processes: Processes, agreement: Agreement, started: float, attempt: int
+    ) -> int:
         """Wait for the end of the attempt; returns its status."""
         ask, finished = 0.0, False
         while True:
             processes.listen(_TICK)
             place = processes.failed()
             if place is not None:
-                text = _failure(job, processes, place, time.monotonic() - started)
+                seconds = time.monotonic() - started
+                text = _failure(job, processes, place, seconds, attempt)
                 agreement.fail(text)
             if not finished and processes.ended() and place is None:
                 agreement.finish()
@@ -108,20 +111,26 @@ def _start(
 ) -> None:
     rank = job.node * job.processes + local
     prefix = f"[{rank}] " if job.world_size > 1 else ""
-    folder = None
-    if job.log_dir is not None:
-        folder = os.path.join(job.log_dir, f"attempt_{attempt}", f"rank_{rank}")
+    folder = _log_folder(job, rank, attempt)
     variables = {**shared, **job.own(rank, local, job.node)}
     processes.start(job.command, variables, prefix, folder)
 
 
-def _failure(job: Job, processes: Processes, place: int, seconds: float) -> str:
+def _log_folder(job: Job, rank: int, attempt: int) -> str | None:
+    if job.log_dir is None:
+        return None
+    return os.path.join(job.log_dir, f"attempt_{attempt}", f"rank_{rank}")
+
+
+def _failure(job: Job, processes: Processes, place: int, seconds: float, attempt: int) -> str:
     child = processes.children[place]
     rank = job.node * job.processes + place
     code = child.returncode
+    folder = _log_folder(job, rank, attempt)
+    kept = "" if folder is None else f"; its output is in {os.path.join(folder, 'stderr.log')}"
     return (
         f"{status(code)} rank {rank} (process {child.pid}) ended with {described(code)} after "
-        f"{seconds:.1f} s; the others are ended"
+        f"{seconds:.1f} s; the others are ended{kept}"
     )
 
 
