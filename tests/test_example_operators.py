@@ -83,6 +83,15 @@ except TypeError as error:
     assert lines[3] == "True"
 
 
+RULES = """def same(x):
+    return tuple(x.shape), x.dtype
+def two(x, k): return same(x)
+def named(x, *, k): return x
+def any_number(*args): return same(args[0])
+def with_default(x, k=1, m=2): return same(x)
+"""
+
+
 @pytest.mark.parametrize(
     ("yaml", "complaint"),
     [
@@ -102,6 +111,13 @@ except TypeError as error:
         ("- func: mine::f(Tensor x) -> Tensor\n  dispatch: {cpu: ops.sane}", "ops.py has no function 'sane'. Did you mean 'same'"),
         ("- func: mine::f(Tensor x) -> Tensor\n  dispatch: {cpu: weld}", "expected 'module.function'"),
         ("- func: mine::f(Tensor x) -> Tensor\n  grad: {x: 'samee(grad)'}", "the formula for x calls 'samee'"),
+        ("- func: mine::f(Tensor self, int k) -> Tensor\n  shape: two\n  grad:\n    self: two(grad, slf)", "ops.yaml, line 4: mine::f: the formula for self reads 'slf', which is none of grad, grads, k, result, result0, self. Did you mean 'self'"),
+        ("- func: mine::f(Tensor x) -> Tensor\n  grad: {x: grad * result1}", "reads 'result1'"),
+        ("- func: mine::f(Tensor x) -> Tensor\n  grad: {x: '[y for y in z]'}", "reads 'z'"),
+        ("- func: mine::g(Tensor x) -> Tensor\n  shape: same\n- func: mine::f(Tensor x, int k) -> Tensor\n  shape: same", "ops.yaml, line 4: mine::f: shape names same(x) (line 1), and it is called with the 2 arguments of the schema by position: same(x, k)."),
+        ("- func: mine::f(Tensor x) -> Tensor\n  shape: two", "shape names two(x, k) (line 3), and it is called with the 1 argument of"),
+        ("- func: mine::f(Tensor x) -> Tensor\n  body: named", "body names named(x, *, k)"),
+        ("- func: mine::f(Tensor x) -> Tensor\n  shape: same\n  body: same", "ops.yaml, line 3: mine::f: body and shape do not go together. With body alone it is a composite"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_in_a_declaration_is_named(tmp_path: Path, yaml: str, complaint: str) -> None:
@@ -109,8 +125,28 @@ def test_what_is_wrong_in_a_declaration_is_named(tmp_path: Path, yaml: str, comp
     package.mkdir()
     (package / "__init__.py").write_text("")
     (package / "ops.yaml").write_text(yaml)
-    (package / "ops.py").write_text("def same(x):\n    return tuple(x.shape), x.dtype\n")
+    (package / "ops.py").write_text(RULES)
     done = gen("--yaml", str(package / "ops.yaml"), "--out", str(package / "_generated"))
     assert done.returncode == 1
     assert complaint in done.stderr
     assert not (package / "_generated").exists()
+
+
+@pytest.mark.parametrize(
+    "yaml",
+    [
+        "- func: mine::f(Tensor x, int k) -> Tensor\n  shape: any_number",
+        "- func: mine::f(Tensor x, *, int k=1) -> Tensor\n  shape: with_default",
+        "- func: mine::f(Tensor x, int k) -> Tensor\n  shape: two\n  grad: {x: 'sum([k * y for y in (grad, result)])'}",
+        "- func: mine::f(Tensor x, Tensor y) -> Tensor\n  shape: two\n  grad: {'x, y': 'two(grad, needs)'}",
+        "- func: mine::f(Tensor x) -> (Tensor a, Tensor b)\n  shape: same\n  grad:\n    x: grads[1] * result1 + x.shape[0]",
+    ],
+)  # fmt: skip
+def test_what_is_right_passes(tmp_path: Path, yaml: str) -> None:
+    package = tmp_path / "mine"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "ops.yaml").write_text(yaml)
+    (package / "ops.py").write_text(RULES)
+    done = gen("--yaml", str(package / "ops.yaml"), "--out", str(package / "_generated"))
+    assert done.returncode == 0, done.stderr

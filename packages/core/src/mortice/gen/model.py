@@ -39,7 +39,8 @@ class Stanza:
     """One declaration: the parsed schema and the stanza's other fields."""
 
     __slots__ = (
-        "body", "decomposition", "dispatch", "doc", "family", "grad", "inplace", "inverse", "nondifferentiable",
+        "body", "decomposition", "dispatch", "doc", "family", "grad", "inplace", "inverse", "lines",
+        "nondifferentiable",
         "numbers", "out",
         "schema", "shape", "tags", "variants", "view",
     )  # fmt: skip
@@ -71,7 +72,14 @@ class Stanza:
         #: device type -> "module.function" within the package, for operators from outside core.
         self.dispatch: dict[str, str] = dict(fields.get("dispatch") or {})
         self.nondifferentiable: tuple[int, ...] = tuple(fields.get("nondifferentiable", ()))
+        #: (field,) or (field, key) -> its line in the YAML; () for the stanza's first.
+        self.lines: dict[tuple[str, ...], int] = {}
         self._check()
+
+    def line(self, *place: str) -> int:
+        """The line of a field, or of a key of one, else that of the stanza; 0 if it is not known."""
+        found = self.lines.get(place) or self.lines.get(place[:1]) if place else None
+        return found or self.lines.get((), 0)
 
     def _check(self) -> None:
         if isinstance(self.grad, dict):
@@ -136,7 +144,8 @@ def load(path: Path, family: str, namespace: str = "aten") -> list[Stanza]:
             "reading operator declarations needs PyYAML: pip install pyyaml"
         ) from error
     try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8")) or []
+        text = path.read_text(encoding="utf-8")
+        data = yaml.safe_load(text) or []
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         place = f", line {mark.line + 1}" if mark is not None else ""
@@ -153,7 +162,20 @@ def load(path: Path, family: str, namespace: str = "aten") -> list[Stanza]:
             stanzas.append(Stanza(family, fields, namespace))
         except SchemaError as error:
             raise SchemaError(f"{where}: {error}") from None
+    if stanzas:
+        for stanza, node in zip(stanzas, yaml.compose(text).value):
+            stanza.lines = _lines(node)
     return stanzas
+
+
+def _lines(node: Any) -> dict[tuple[str, ...], int]:
+    """Where the fields of a stanza are, and the keys of those that are mappings."""
+    found: dict[tuple[str, ...], int] = {(): node.start_mark.line + 1}
+    for key, value in node.value:
+        found[key.value,] = key.start_mark.line + 1
+        if value.id == "mapping":
+            found.update(((key.value, k.value), k.start_mark.line + 1) for k, _ in value.value)
+    return found
 
 
 def infer_numbers(stanzas: list[Stanza]) -> None:

@@ -45,6 +45,13 @@ def generate(source: Path, out: Path) -> dict[str, str]:
     operators: list[Declared] = []
     seen: set[str] = set()
     for stanza in stanzas:
+        if stanza.body and stanza.shape:
+            raise SchemaError(
+                f"{source.name}, line {stanza.line('body')}: {stanza.name}: body and shape do not go "
+                "together. With body alone it is a composite, whose sizes and gradients are those of "
+                "the operators that it calls. With shape it has kernels (dispatch) and formulas "
+                "(grad); what runs where a device has no kernel is its decomposition."
+            )
         if not stanza.schema.namespace:
             raise SchemaError(
                 f"{source.name}: {stanza.schema.name} needs a namespace of its own: write "

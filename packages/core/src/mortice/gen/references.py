@@ -1,4 +1,4 @@
-"""Whether the functions that stanzas name exist, read from the source: nothing is imported."""
+"""Whether the functions that stanzas name exist and fit, read from the source: nothing is imported."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from mortice.gen.model import Stanza
 
 #: Fields of a stanza that name a function of the module beside the YAML.
 FIELDS = ("shape", "body", "decomposition", "view", "inverse")
-_GIVEN = frozenset(("grad", "grads", "result", "node", *dir(builtins)))
+#: Those of them that are called with the schema's arguments.
+CALLED_WITH_ARGUMENTS = ("shape", "body", "decomposition", "view")
+#: ``node`` is the history; ``needs`` says, in a formula for several arguments, which are wanted.
+_GIVEN = frozenset(("node", "needs", *dir(builtins)))
 
 
 def names_in(path: Path) -> set[str] | None:
@@ -63,19 +66,25 @@ def _bound(node: ast.stmt) -> Iterator[str]:
 
 
 def check(stanzas: list[Stanza], source: Path) -> None:
-    """SchemaError names the first stanza whose rule, kernel or formula is of no function there is."""
+    """SchemaError names the first stanza whose rule, kernel or formula is of no function there is,
+    or whose rule takes other parameters than the operator has.
+    """
     module = source.with_suffix(".py")
     known = names_in(module) if module.exists() else set()
+    functions = _functions_in(module) if module.exists() else {}
     modules: dict[str, set[str] | None] = {}
     for stanza in stanzas:
-        where = f"{source.name}: {stanza.name}"
         for field in FIELDS:
             name = getattr(stanza, field)
+            where = _where(source, stanza, field)
             if "." in name:
                 _check_dotted(where, field, name, source, modules)
             elif name and known is not None and name not in known:
                 raise _missing(where, field, name, module, known)
+            if field in CALLED_WITH_ARGUMENTS and name in functions:
+                _check_parameters(where, field, stanza, functions[name])
         for device, target in stanza.dispatch.items():
+            where = _where(source, stanza, "dispatch", device)
             if "." not in target:
                 raise SchemaError(
                     f"{where}: dispatch for {device} is {target!r}; expected 'module.function' within "
@@ -83,7 +92,35 @@ def check(stanzas: list[Stanza], source: Path) -> None:
                 )
             _check_dotted(where, f"dispatch for {device}", target, source, modules)
         if known is not None and isinstance(stanza.grad, dict):
-            _check_formulas(where, stanza, module, known)
+            _check_formulas(source, stanza, module, known)
+
+
+def _where(source: Path, stanza: Stanza, *place: str) -> str:
+    return f"{source.name}, line {stanza.line(*place)}: {stanza.name}"
+
+
+def _functions_in(path: Path) -> dict[str, ast.FunctionDef]:
+    """The undecorated functions that a module defines at its top level, by name."""
+    tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
+    found = [node for node in _top_level(tree) if isinstance(node, ast.FunctionDef)]
+    return {node.name: node for node in found if not node.decorator_list}
+
+
+def _check_parameters(where: str, field: str, stanza: Stanza, function: ast.FunctionDef) -> None:
+    """A rule is called with every argument of the schema, by position."""
+    given = [a.name for a in stanza.schema.arguments]
+    told = function.args
+    positional = [*told.posonlyargs, *told.args]
+    least = len(positional) - len(told.defaults)
+    by_name = [a.arg for a, d in zip(told.kwonlyargs, told.kw_defaults) if d is None]
+    if not by_name and least <= len(given) and (told.vararg or len(given) <= len(positional)):
+        return
+    taken = f"{function.name}({ast.unparse(told)})"
+    raise SchemaError(
+        f"{where}: {field} names {taken} (line {function.lineno}), and it is called with the "
+        f"{len(given)} argument{'s' * (len(given) != 1)} of the schema by position: "
+        f"{function.name}({', '.join(given)})."
+    )
 
 
 def _missing(where: str, field: str, name: str, module: Path, known: set[str]) -> SchemaError:
@@ -122,20 +159,37 @@ def _check_dotted(
         )
 
 
-def _check_formulas(where: str, stanza: Stanza, module: Path, known: set[str]) -> None:
-    """Functions that a gradient formula calls by name."""
+def _check_formulas(source: Path, stanza: Stanza, module: Path, known: set[str]) -> None:
+    """Names that a gradient formula reads, and functions that it calls."""
     helpers = names_in(Path(__file__).parent.parent / "_ops" / "formulas.py") or set()
-    allowed = known | helpers | _GIVEN
+    values = {a.name for a in stanza.schema.arguments} | {"grad", "grads", "result"}
+    values |= {f"result{i}" for i in range(len(stanza.schema.returns))}
     for argument, formula in stanza.grad.items():
         try:
-            tree = ast.parse(str(formula), mode="eval")
+            tree = ast.parse(str(formula).strip(), mode="eval")
         except SyntaxError:
             continue  # told where the formula is compiled
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-                name = node.func.id
-                if name not in allowed:
-                    raise SchemaError(
-                        f"{where}: the formula for {argument} calls {name!r}, which is no function of "
-                        f"{module.name}.{nearest(name, known | helpers)}"
-                    )
+        nodes = list(ast.walk(tree))
+        called = {
+            n.func.id for n in nodes if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)
+        }
+        bound = {n.arg for n in nodes if isinstance(n, ast.arg)}
+        bound |= {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        for node in nodes:
+            if (
+                not isinstance(node, ast.Name)
+                or node.id in known | helpers | values | bound | _GIVEN
+            ):
+                continue
+            where = _where(source, stanza, "grad", str(argument))
+            if node.id in called:
+                told, near = (
+                    f"calls {node.id!r}, which is no function of {module.name}",
+                    known | helpers,
+                )
+            else:
+                told = f"reads {node.id!r}, which is none of {', '.join(sorted(values))}"
+                near = values | known
+            raise SchemaError(
+                f"{where}: the formula for {argument} {told}.{nearest(node.id, near)}"
+            )
