@@ -320,7 +320,7 @@ def test_two_nodes_fail_together(runs: Runs) -> None:
 
 def test_mistakes(runs: Runs) -> None:
     status, _, err = runs.run("--engine", "slrm", "x.py")
-    assert status == 1
+    assert status == 2
     assert "slurm" in err
     assert runs.run("--nnodes", "2", "x.py")[0] == 2
     assert runs.run("-n", "0", "x.py")[0] == 2
