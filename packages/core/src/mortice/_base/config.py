@@ -124,7 +124,7 @@ def _resolve(name: str) -> tuple[Any, str]:
 
 def _from_layers(knob: Knob) -> tuple[Any, str]:
     text = os.environ.get(knob.env, "")
-    if text.strip() and knob.kind != "table":
+    if text.strip():
         return check(knob, text, knob.env), f"{knob.env} in the environment"
     for path, table in _config_files():
         if knob.name in table:
