@@ -102,7 +102,7 @@ def test_values(monkeypatch: pytest.MonkeyPatch, name: str, text: str, value: An
         ("prefer_plugins", "device:a", "expected KEY=VALUE"),
         ("logs", "plugin", "Did you mean 'plugins'?"),
         ("logs", "plugins=loud", "no level 'loud'"),
-        ("options", "device:cpu", "expected tables named \"KIND:NAME\", in a config file"),
+        ("options", "device:cpu", 'expected tables named "KIND:NAME", in a config file'),
     ],
 )
 def test_bad_variable(monkeypatch: pytest.MonkeyPatch, name: str, text: str, hint: str) -> None:
