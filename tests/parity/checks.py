@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import warnings
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import fakes
@@ -233,23 +233,32 @@ class OperatorChecks:
         return None
 
     def _compiled(self, sample: Any, expected: Any) -> str | None:
-        """As compiled by inductor, against eager: the first call and one that may be replayed."""
+        """As compiled by inductor, against eager: the first call and one that may be replayed.
+
+        Fused code rounds to 16 bits once, at its end: a result as near as eager's is to eager's in
+        double precision is accepted.
+        """
         if not self.values or draws(self.op, sample):
             raise NotApplicable
-        eager, _ = self._call(self.ours, copy_sample(sample))
-        theirs = [tensor_from_mortice(t) for t in mortice_tensors(eager)]
+        theirs = self._eager(copy_sample(sample))
         run = mortice.compile(self.ours, backend="inductor")
         compare = Comparison(self.op, gradient=True)
+        precise = cache(lambda: self._eager(sample.transform(widen)))
         for _ in range(2):
             actual, _ = self._call(run, copy_sample(sample))
             found = mortice_tensors(actual)
             if len(found) != len(theirs):
                 return f"{len(found)} tensors, expected {len(theirs)}"
-            for a, b in zip(found, theirs, strict=True):
-                difference = compare(a, b)
+            for k, (a, b) in enumerate(zip(found, theirs, strict=True)):
+                difference = compare(a, b, lambda k=k: precise()[k])
                 if difference is not None:
                     return difference
         return None
+
+    def _eager(self, sample: Any) -> list[torch.Tensor]:
+        """What mortice gives uncompiled."""
+        eager, _ = self._call(self.ours, sample)
+        return [tensor_from_mortice(t) for t in mortice_tensors(eager)]
 
     def _strided(self, sample: Any, expected: Any) -> str | None:
         """Non-contiguous copies of all inputs."""
