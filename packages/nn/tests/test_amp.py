@@ -88,16 +88,16 @@ def test_availability() -> None:
 
 
 def test_a_device_that_is_not_there_is_warned_of_and_disables() -> None:
-    with pytest.warns(UserWarning, match="no device of type 'cuda' is here. Disabling autocast"):
-        region = autocast("cuda")
+    with pytest.warns(UserWarning, match="no device of type 'mtia' is here. Disabling autocast"):
+        region = autocast("mtia")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for _ in range(2):  # told when it is made, not at each entry
             with region:
-                assert not mortice.is_autocast_enabled("cuda")
-        assert not region(mortice.is_autocast_enabled)("cuda")
-        with autocast("cuda", enabled=False):  # nothing is asked for
-            assert not mortice.is_autocast_enabled("cuda")
+                assert not mortice.is_autocast_enabled("mtia")
+        assert not region(mortice.is_autocast_enabled)("mtia")
+        with autocast("mtia", enabled=False):  # nothing is asked for
+            assert not mortice.is_autocast_enabled("mtia")
         with autocast("cpu"):
             assert mortice.is_autocast_enabled("cpu")
 
@@ -106,5 +106,5 @@ def test_the_warning_points_at_the_users_line_once() -> None:
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("default")
         for _ in range(3):
-            autocast("cuda")
+            autocast("mtia")
     assert [w.filename for w in told] == [__file__]
