@@ -33,10 +33,11 @@ REDUCE: dict[int, Any] = {0: np.add, 1: np.multiply, 2: np.maximum, 3: np.minimu
 class Memory(DeviceRuntime):
     """A device ``cuda`` in host memory, whose buffers have addresses."""
 
+    here = True  # a device that was used stays known to the process
     finished = True  # whether what streams were given is done
 
     def count(self) -> int:
-        return 1
+        return int(Memory.here)
 
     def mark_done(self, mark: Any) -> bool:
         return Memory.finished
@@ -199,10 +200,12 @@ def as_like(like: Any, factor: float) -> Any:
 def nccl(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
     made = StandIn()
     monkeypatch.setattr(library, "load", lambda: made)
+    Memory.here = True
     mortice.plugins.register("device", "cuda", Memory, replace=True)
     with mortice.config.override(accelerator="cuda", fallback="silent"):
         yield made
     mortice.plugins.unregister("device", "cuda")
+    Memory.here = False
 
 
 def together(
