@@ -137,9 +137,8 @@ class MpiCommunicator(HostCommunicator):
         if self._aborted:
             raise DistBackendError("the group was given up")
         self.remaining()
-        gone = self.setup.gone()
-        if gone:
-            raise DistBackendError(f"rank {', '.join(map(str, gone))} has ended")
+        if loss := self.setup.loss():
+            raise loss
 
     # -- messages --------------------------------------------------------------------------------
 

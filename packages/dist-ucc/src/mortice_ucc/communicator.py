@@ -141,9 +141,8 @@ class UccCommunicator(HostCommunicator):
         if self._aborted:
             raise DistBackendError("the group was given up")
         self.remaining()
-        gone = self.setup.gone()
-        if gone:
-            raise DistBackendError(f"rank {', '.join(map(str, gone))} has ended")
+        if loss := self.setup.loss():
+            raise loss
 
     # -- messages --------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 from mortice.distributed import Setup
-from mortice.errors import DistBackendError, OperationTimeout
+from mortice.errors import OperationTimeout
 
 from . import structures as ucc
 
@@ -78,9 +78,8 @@ class Exchange:
     def _look_around(self) -> None:
         if time.monotonic() > self._end:
             raise OperationTimeout(f"not all ranks came to UCC within {self._seconds:g} s")
-        gone = self._setup.gone()
-        if gone:
-            raise DistBackendError(f"rank {', '.join(map(str, gone))} has ended")
+        if loss := self._setup.loss():
+            raise loss
 
     def _free(self, request: int) -> int:
         self._pending.pop(request, None)

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
+from mortice.errors import DistBackendError
+
 from .reduce_op import ReduceOp
 from .store.base import Store
 from .work import Work
@@ -48,6 +50,11 @@ class Setup:
     gone: Callable[[], tuple[int, ...]] = tuple
     before: Callable[[Call], None] = lambda call: None
     explain: Callable[[Call, BaseException], BaseException] = lambda call, error: error
+
+    def loss(self) -> DistBackendError | None:
+        """The error that names the members that have ended; None while all are there."""
+        gone = self.gone()
+        return DistBackendError(f"rank {', '.join(map(str, gone))} has ended") if gone else None
 
 
 class Call(NamedTuple):

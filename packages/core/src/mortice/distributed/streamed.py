@@ -16,7 +16,7 @@ from typing import Any
 from mortice._tensor import streams
 from mortice._tensor.rows import bump
 from mortice._types.device import Device
-from mortice.errors import DistBackendError, OperationTimeout
+from mortice.errors import OperationTimeout
 
 from .communicator import Call, Communicator, Setup
 from .work import Work
@@ -126,8 +126,8 @@ class StreamCommunicator(Communicator):
         error = self.failure()
         if error is None and time.monotonic() > left[0].ends:
             error = OperationTimeout(f"not finished after {left[0].call.timeout:g} s")
-        if error is None and (gone := self.setup.gone()):
-            error = DistBackendError(f"rank {', '.join(map(str, gone))} has ended")
+        if error is None:
+            error = self.setup.loss()
         if error is not None:
             self._give_up(left, error)
 

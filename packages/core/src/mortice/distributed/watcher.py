@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from mortice.errors import DistBackendError, DistError, OperationTimeout
+from mortice.errors import DistError, OperationTimeout
 
 from .communicator import Call, Setup
 from .work import Work
@@ -57,9 +57,6 @@ class Watcher:
         if time.monotonic() > ends:
             return OperationTimeout(f"not finished after {call.timeout:g} s")
         try:
-            gone = self._setup.gone()
+            return self._setup.loss()
         except DistError as error:
             return error
-        if gone:
-            return DistBackendError(f"rank {', '.join(map(str, gone))} has ended")
-        return None
