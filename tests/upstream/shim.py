@@ -367,7 +367,7 @@ def _supported(optional: bool) -> dict[Any, str]:
 
 def _fake_attributes() -> None:
     """PyTorch's attributes of fake tensors, which here are functions of mortice.fake."""
-    from mortice._capture.fake import constant_of
+    from mortice._capture.fake_array import constant_of
 
     Tensor: Any = mortice.Tensor
     Tensor.constant = property(constant_of)

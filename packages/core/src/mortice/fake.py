@@ -21,14 +21,12 @@ from mortice._base.errors import (
     GuardOnDataDependent,
     InvalidState,
 )
-from mortice._capture.fake import FakeTensor, FakeTensorMode, constant_of, is_fake, mode_of
+from mortice._capture.fake import FakeTensor, FakeTensorMode
+from mortice._capture.fake_array import constant_of, is_fake, mode_of
 from mortice._types.symbolic import (
-    Guard,
-    ShapeEnv,
     SymBool,
     SymFloat,
     SymInt,
-    compile_guards,
     sym_float,
     sym_int,
     sym_ite,
@@ -38,6 +36,7 @@ from mortice._types.symbolic import (
     sym_sqrt,
     sym_sum,
 )
+from mortice._types.symbolic_env import Guard, ShapeEnv, compile_guards
 
 __all__ = [
     "DataDependentOutput", "DynamicOutputShape", "FakeTensor", "FakeTensorError", "FakeTensorMode",

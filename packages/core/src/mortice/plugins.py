@@ -56,7 +56,7 @@ def register(
             )
 
         return decorate
-    from mortice._plugins import catalog, manager
+    from mortice._plugins import attempts, catalog, manager
     from mortice._plugins.groups import group_of
 
     group = group_of(kind)
@@ -68,7 +68,7 @@ def register(
             raise RegistrationError(f"{group.what} {name!r}: found {mistake}.")
     row = {"summary": summary, "tags": list(tags), "devices": list(devices)}
     catalog.register(group, name, target, row, replace=replace)
-    manager.forget(group, name)
+    attempts.forget(group, name)
     return target
 
 
@@ -77,12 +77,12 @@ def unregister(kind: str, name: str) -> None:
 
     Tensors and graphs that use it keep working with what they hold.
     """
-    from mortice._plugins import catalog, manager
+    from mortice._plugins import attempts, catalog
     from mortice._plugins.groups import group_of
 
     group = group_of(kind)
     catalog.unregister(group, name)
-    manager.forget(group, name)
+    attempts.forget(group, name)
 
 
 def retry(kind: str, name: str) -> bool:
@@ -91,10 +91,10 @@ def retry(kind: str, name: str) -> bool:
     For notebooks, after what was missing has been installed. Returns whether there was a failure;
     what was loaded stays loaded.
     """
-    from mortice._plugins import manager
+    from mortice._plugins import attempts
     from mortice._plugins.groups import group_of
 
-    return manager.retry(group_of(kind), name)
+    return attempts.retry(group_of(kind), name)
 
 
 def why(name: str, kind: str | None = None) -> list[Decision]:

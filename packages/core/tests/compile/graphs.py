@@ -9,7 +9,7 @@ from mortice._capture.fake import FakeTensorMode
 from mortice._compile.front import _settings
 from mortice._compile.segment import compile_segment
 from mortice._compile.settings import Settings
-from mortice._types.symbolic import ShapeEnv
+from mortice._types.symbolic_env import ShapeEnv
 from mortice.fx import GraphModule, make_fx
 
 BACKENDS = ["eager", "aot_eager", "aot_eager_decomp_partition"]

@@ -35,12 +35,12 @@ def second(gm, example_inputs, *, options):
 @pytest.fixture(autouse=True)
 def clean() -> Iterator[None]:
     yield
-    from mortice._plugins import catalog, manager
+    from mortice._plugins import attempts, catalog
     from mortice._plugins.groups import KINDS
 
     for name in list(catalog.registered(KINDS["compile"])):
         catalog.unregister(KINDS["compile"], name)
-        manager.forget(KINDS["compile"], name)
+        attempts.forget(KINDS["compile"], name)
     compiler.set_default_backend(None)
 
 

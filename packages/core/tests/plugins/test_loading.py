@@ -334,6 +334,24 @@ def test_broken_listener_hurts_only_itself(site: Any) -> None:
     assert "no listener 'missing' is installed" in said
 
 
+def test_a_listener_that_loads_a_plugin_hears_the_others(site: Any) -> None:
+    site.device("good")
+    site.device("inner")
+    loads = "from mortice import _plugins\n_plugins.load('device', 'inner')\n"
+    for name, text in (("ear", loads + LISTENER), ("late", LISTENER)):
+        site.add(
+            f"acme-{name}",
+            entries={"mortice.listeners": {name: f"acme_{name}"}},
+            modules={f"acme_{name}.py": text},
+        )
+    said = site.run(
+        "from mortice import _plugins; _plugins.load('device', 'good')",
+        MORTICE_LISTENERS="ear,late",
+    )
+    assert said.count("event device inner") == 1  # the second, loaded for it; the first was not yet
+    assert said.count("event device good") == 2
+
+
 def test_listing_looks_at_the_path_once(site: Any) -> None:
     for number in range(5):
         site.device(f"d{number}")

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from types import ModuleType
@@ -51,6 +51,7 @@ _INTERNAL_VARIABLES = frozenset({"MORTICE_PROBE_CHILD"})
 _no_overrides: Mapping[str, Any] = {}
 _overrides: ContextVar[Mapping[str, Any]] = ContextVar("mortice.config", default=_no_overrides)
 _assigned: dict[str, Any] = {}
+_actions: dict[str, Callable[[], None]] = {}
 _resolved: dict[str, tuple[Any, str]] = {}
 _files: list[tuple[str, dict[str, Any]]] | None = None
 _project: tuple[str, dict[str, Any]] | None = None
@@ -87,6 +88,11 @@ def override(**values: Any) -> Generator[None, None, None]:
         yield
     finally:
         _overrides.reset(token)
+
+
+def on_assignment(name: str, action: Callable[[], None]) -> None:
+    """Have ``action()`` called after each ``config.NAME = value``."""
+    _actions[name] = action
 
 
 def reload() -> None:
@@ -242,10 +248,8 @@ class _Config(ModuleType):
     def __setattr__(self, name: str, value: Any) -> None:
         if name in KNOBS:
             _assigned[name] = check(KNOBS[name], value, f"config.{name}")
-            if name == "logs":
-                from .logging import configure
-
-                configure()
+            if name in _actions:
+                _actions[name]()
         elif name.startswith("_"):
             super().__setattr__(name, value)
         else:

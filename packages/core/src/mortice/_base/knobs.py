@@ -192,6 +192,17 @@ _FLAGS = {
     "0": False, "false": False, "no": False, "off": False,
 }  # fmt: skip
 
+# Name -> what it logs. A part of mortice that begins to log adds its row.
+LOGGERS: dict[str, str] = {
+    "plugins": "directories scanned, plug-ins loaded or refused, probes",
+    "graph": "compiling: each captured graph, and what is handed to the backend, as code",
+    "guards": "what a call depends on that is replayed",
+    "replay": "whether a function's calls are replayed, and why not",
+    "recompiles": "why a place of a compiled function gets another graph",
+    "graph_breaks": "why a graph ends before its function does, with the line",
+    "fusion": "which operators a compile backend puts into one kernel, which not, and why",
+    "output_code": "the code that a compile backend made",
+}
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -312,8 +323,6 @@ def _logs(knob: Knob, value: Any) -> dict[str, str] | None:
         value = {name.strip(): level.strip() for name, _, level in pairs}
     elif not isinstance(value, Mapping):
         raise TypeError(f"expected NAME=LEVEL, found {type(value).__name__}")
-    from .logging import LOGGERS
-
     levels: dict[str, str] = {}
     for name, level in cast("Mapping[str, Any]", value).items():
         level = _text(level).lower() or "info"

@@ -9,20 +9,12 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+from . import config
+from .errors import InvalidValue, nearest
+from .knobs import LOGGERS
+
 if TYPE_CHECKING:
     import logging
-
-# Name -> what it logs. A part of mortice that begins to log adds its row.
-LOGGERS: dict[str, str] = {
-    "plugins": "directories scanned, plug-ins loaded or refused, probes",
-    "graph": "compiling: each captured graph, and what is handed to the backend, as code",
-    "guards": "what a call depends on that is replayed",
-    "replay": "whether a function's calls are replayed, and why not",
-    "recompiles": "why a place of a compiled function gets another graph",
-    "graph_breaks": "why a graph ends before its function does, with the line",
-    "fusion": "which operators a compile backend puts into one kernel, which not, and why",
-    "output_code": "the code that a compile backend made",
-}
 
 _ready = False
 
@@ -30,8 +22,6 @@ _ready = False
 def get_logger(name: str) -> logging.Logger:
     """The standard logger ``mortice.NAME``; ``name`` is one of LOGGERS."""
     if name not in LOGGERS:
-        from .errors import InvalidValue, nearest
-
         raise InvalidValue(f"there is no logger {name!r}.{nearest(name, LOGGERS)}")
     import logging
 
@@ -45,8 +35,6 @@ def active(name: str) -> logging.Logger | None:
 
     For places where an import of logging would cost more than the work that is logged.
     """
-    from . import config
-
     if config.logs is None and "logging" not in sys.modules:
         return None
     return get_logger(name)
@@ -57,8 +45,6 @@ def configure() -> None:
     global _ready
     _ready = True
     import logging
-
-    from . import config
 
     levels = config.logs
     root = logging.getLogger("mortice")
@@ -94,3 +80,5 @@ def _handler_class() -> type[logging.Handler]:
 
 
 _StderrHandler: type[logging.Handler] | None = None
+
+config.on_assignment("logs", configure)

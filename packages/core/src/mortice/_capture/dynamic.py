@@ -13,7 +13,7 @@ from typing import Any
 from mortice._base.errors import ArgumentError, DimensionError
 from mortice._capture.fake import symbolic_strides
 from mortice._capture.family import Outline, Spot
-from mortice._types.symbolic import ShapeEnv
+from mortice._types.symbolic_env import ShapeEnv
 
 #: Attribute of a tensor: dim -> whether its size is a symbol from the first call on.
 _MARKS = "_dynamic_dims"

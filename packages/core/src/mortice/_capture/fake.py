@@ -11,73 +11,23 @@ import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from mortice._base.errors import DynamicOutputShape, FakeTensorError, InvalidState, InvalidValue
+from mortice._capture import fake_kernels
+from mortice._capture.fake_array import FakeArray, is_fake
 from mortice._dispatch import backends
 from mortice._dispatch import keys as K
 from mortice._dispatch.state import THREAD, refresh
-from mortice._tensor.array import DeviceArray
 from mortice._tensor.construct import class_keys
 from mortice._tensor.make import base_of, storage_of, view_of, wrap_device
 from mortice._tensor.storage import Storage, device_storage
 from mortice._types.device import Device
 from mortice._types.dtypes import DType
 from mortice._types.shapes import Shape, storage_extent
-from mortice._types.symbolic import ShapeEnv, SymInt
+from mortice._types.symbolic import SymInt
+from mortice._types.symbolic_env import ShapeEnv
 
-
-class FakeArray(DeviceArray):
-    """The handle of a fake tensor: a DeviceArray without a buffer that knows its mode.
-
-    ``constant``: (real tensor, version of the fake's storage) where the values are known, which
-    holds while the storage has that version.
-    """
-
-    __slots__ = ("constant", "mode")
-
-    mode: FakeTensorMode
-    constant: tuple[Any, int] | None
-
-    def __init__(
-        self,
-        mode: FakeTensorMode,
-        shape: Shape,
-        dtype: DType,
-        device: Device,
-        strides: Shape | None = None,
-        offset: int = 0,
-    ) -> None:
-        super().__init__(None, shape, dtype, device, strides, offset)
-        self.mode = mode
-        self.constant = None
-
-    def restride(
-        self, shape: Shape, strides: Shape, offset: int, dtype: DType | None = None
-    ) -> FakeArray:
-        """The same storage seen differently."""
-        return FakeArray(self.mode, shape, dtype or self.dtype, self.device, strides, offset)
-
-    def __repr__(self) -> str:
-        return f"<FakeArray {tuple(self.shape)} {self.dtype.name} on {self.device}>"
-
-
-def is_fake(value: Any) -> bool:
-    """Whether a value is a fake tensor."""
-    return bool(getattr(value, "_k", 0) & K.FAKE)
-
-
-def mode_of(value: Any) -> FakeTensorMode | None:
-    """The mode that a fake tensor, or the first in nested lists and tuples, belongs to; or None."""
-    keys = getattr(value, "_k", None)
-    if keys is not None:
-        return value._a.mode if keys & K.FAKE else None
-    if isinstance(value, (list, tuple)):
-        for item in value:  # pyright: ignore[reportUnknownVariableType]
-            found = mode_of(item)
-            if found is not None:
-                return found
-    return None
+backends.fake_kernel = fake_kernels.kernel
+backends.in_fake_mode = fake_kernels.in_mode
 
 
 class FakeTensorMode:
@@ -93,10 +43,6 @@ class FakeTensorMode:
     def __init__(
         self, shape_env: ShapeEnv | None = None, *, allow_non_fake_inputs: bool = False
     ) -> None:
-        from mortice._capture import fake_kernels
-
-        backends.fake_kernel = fake_kernels.kernel
-        backends.in_fake_mode = fake_kernels.in_mode
         self.shape_env = shape_env
         self.allow_non_fake_inputs = allow_non_fake_inputs
         #: id of a real tensor -> (reference to it, its fake); tensors compare by elements.
@@ -230,12 +176,6 @@ class FakeTensorMode:
         return r
 
 
-def constant_of(t: Any) -> Any:
-    """The real tensor with the values of a fake one, where they are known; else None."""
-    found = t._a.constant
-    return found[0] if found is not None and t._version == found[1] else None
-
-
 def symbolic_strides(hints: Sequence[int], strides: Sequence[int], shape: Sequence[Any]) -> Shape:
     """Strides as products of symbolic sizes, where they are such products of the sizes at hand."""
     if all(type(n) is int for n in shape):
@@ -259,12 +199,3 @@ class FakeTensor(metaclass=_FakeTensorType):
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         raise FakeTensorError("fake tensors are made by FakeTensorMode.from_tensor or .empty.")
-
-
-def is_real(value: Any) -> bool:
-    """Whether a value is a tensor with data, or on device meta."""
-    return (
-        hasattr(value, "_k")
-        and not value._k & K.FAKE
-        and isinstance(value._a, (np.ndarray, DeviceArray))
-    )

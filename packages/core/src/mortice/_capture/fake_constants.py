@@ -10,7 +10,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
-from mortice._capture.fake import constant_of, is_fake
+from mortice._capture.fake_array import constant_of, is_fake
 from mortice._dispatch import keys as K
 from mortice._dispatch.operator import Kernel, Operator
 from mortice._dispatch.state import THREAD, Guard, refresh

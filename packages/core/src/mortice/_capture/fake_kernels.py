@@ -7,17 +7,20 @@ rule, its decomposition or body.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mortice._base.errors import FakeTensorError, NoKernel
 from mortice._capture import fake_constants, fake_rules
-from mortice._capture.fake import FakeArray, FakeTensorMode, is_real, mode_of
+from mortice._capture.fake_array import FakeArray, is_real, mode_of
 from mortice._dispatch import keys as K
 from mortice._dispatch.backends import _mixture  # pyright: ignore[reportPrivateUsage]
 from mortice._dispatch.operator import Kernel, Operator, get, is_composite, mark_composite
 from mortice._dispatch.state import THREAD
 from mortice._tensor import rows
 from mortice._types.device import Device, current_default
+
+if TYPE_CHECKING:
+    from mortice._capture.fake import FakeTensorMode
 
 
 def in_mode(op: Operator, kernel: Kernel) -> Kernel:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mortice._base.errors import DataDependentOutput, ShapeError
-from mortice._capture.fake import FakeTensorMode, constant_of
+from mortice._capture.fake_array import constant_of
 from mortice._dispatch.state import THREAD
 from mortice._tensor import host, make
 from mortice._types import dtypes, shapes
+
+if TYPE_CHECKING:
+    from mortice._capture.fake import FakeTensorMode
 
 
 def _mode() -> FakeTensorMode:

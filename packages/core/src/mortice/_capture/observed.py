@@ -27,7 +27,7 @@ def observed_call(
     compiled: Any, args: Sequence[Any], kwargs: dict[str, Any], prefix: Any, seen: Observation
 ) -> Any:
     """The result of the call; ``seen`` gets a plan, or the reasons why there is none."""
-    watch = Watch(_values_read)
+    watch = Watch(call, _values_read)
     know_arguments(watch, compiled.fn, args, kwargs)
     before = THREAD.masks
     outline: list[Any] = []

@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mortice._capture.fake import FakeTensorMode, is_fake, mode_of, symbolic_strides
-from mortice._types.symbolic import ShapeEnv, compile_guards
+from mortice._capture.fake import FakeTensorMode, symbolic_strides
+from mortice._capture.fake_array import is_fake, mode_of
+from mortice._types.symbolic_env import ShapeEnv, compile_guards
 from mortice.fx import GraphModule
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from mortice._base import config
 from mortice._base.errors import ArgumentError, PluginNotFound, RegistrationError
-from mortice._plugins import catalog, manager, resolution
+from mortice._plugins import attempts, catalog, manager, resolution
 from mortice._plugins.entry import Entry
 from mortice._plugins.groups import KINDS, not_installed_hint
 
@@ -83,7 +83,7 @@ def register_backend(
     again = any(_is_same(entry.target, compiler_fn) for entry in before)
     row = {"summary": summary, "tags": list(tags)}
     catalog.register(_GROUP, name, compiler_fn, row, replace=replace or again)
-    manager.forget(_GROUP, name)
+    attempts.forget(_GROUP, name)
     return compiler_fn
 
 

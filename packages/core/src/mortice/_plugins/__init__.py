@@ -10,7 +10,9 @@ manifest       ``mortice.toml``, what a plug-in says of itself
 policy         what may be used
 catalog        all entries: registered, built in, installed
 resolution     which entry a name means, and its state
+attempts       what came of loading it
 manager        loading it
+events         telling listeners
 report         telling people
 =============  ================================================================
 """
@@ -119,6 +121,6 @@ def options(group: str, name: str, given: dict[str, Any] | None = None) -> dict[
 
 def emit(event: str, **facts: Any) -> None:
     """Tell listeners of an event: ``emit("graph_compiled", backend=..., graph=..., seconds=...)``."""
-    from . import events
+    from . import manager
 
-    events.emit(event, **facts)
+    manager.emit(event, **facts)

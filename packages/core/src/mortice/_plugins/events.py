@@ -4,61 +4,45 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from mortice._base import config
+from mortice._base.errors import PluginError
 
-from .entry import Entry
+from . import catalog
+from .groups import KINDS
 
-_lock = threading.Lock()
+# A listener's own load may load a plug-in, which is an event again.
+_lock = threading.RLock()
 _loaded: set[str] = set()
 _warned: set[str] = set()
 
 
-def emit(event: str, **facts: Any) -> None:
-    """Call ``mortice_<event>`` of every listener. A listener that raises is reported once, and
+def ready(load: Callable[[str, str], Any]) -> bool:
+    """Whether anybody listens; the listeners that are not loaded yet are, by ``load``."""
+    wanted = {*config.listeners, *catalog.registered(KINDS["listener"])}
+    if wanted - _loaded:
+        with _lock:
+            for name in sorted(wanted - _loaded):
+                _loaded.add(name)
+                try:
+                    load("mortice.listeners", name)
+                except PluginError as error:
+                    _warn_once(name, str(error))
+    return bool(wanted)
+
+
+def tell(implementations: Iterable[Any], facts: Mapping[str, Any]) -> None:
+    """Call every implementation of an event's hook. A listener that raises is reported once, and
     hurts nothing else.
     """
-    from . import catalog, manager
-    from .groups import KINDS
-
-    wanted = {*config.listeners, *catalog.registered(KINDS["listener"])}
-    if not wanted:
-        return
-    _load(wanted - _loaded)
-    for implementation in manager.hook_implementations(f"mortice_{event}"):
+    for implementation in implementations:
         arguments = [facts[name] for name in implementation.argnames]
         try:
             implementation.function(*arguments)
         except Exception as error:
             _warn_once(implementation.plugin.entry.described(), repr(error))
-
-
-def plugin_loaded(entry: Entry, seconds: float) -> None:
-    """Tell the listeners that an entry was loaded; a listener's own load is no event."""
-    if entry.group.kind != "listener":
-        emit(
-            "plugin_loaded",
-            kind=entry.group.kind,
-            name=entry.name,
-            distribution=entry.distribution.name,
-            version=entry.distribution.version,
-            seconds=seconds,
-        )
-
-
-def _load(names: set[str]) -> None:
-    from mortice._base.errors import PluginError
-
-    from . import manager
-
-    with _lock:
-        for name in sorted(names - _loaded):
-            _loaded.add(name)
-            try:
-                manager.load("mortice.listeners", name)
-            except PluginError as error:
-                _warn_once(name, str(error))
 
 
 def _warn_once(listener: str, what: str) -> None:

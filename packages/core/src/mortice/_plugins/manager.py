@@ -7,7 +7,6 @@ locks know how to break such circles where ours do not.
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 import time
@@ -21,7 +20,8 @@ import pluggy
 from mortice._base.errors import ConfigError, PluginBroken, PluginError, Unavailable
 from mortice._base.logging import active
 
-from . import hookspecs, manifest, markers, probe, resolution
+from . import attempts, catalog, events, hookspecs, manifest, markers, probe, resolution
+from .attempts import Attempt
 from .entry import Entry, Status
 from .groups import Group, group_of
 from .metadata import parse_value
@@ -31,21 +31,6 @@ HANG_SECONDS = 10.0
 MADE_KINDS = ("device", "serialization")
 # What is the user's while a plug-in is loaded, and no state of it: the next use tries again.
 _NOT_ITS_FAULT = (KeyboardInterrupt, ConfigError)
-
-
-class Attempt:
-    """The one load of an entry in this process."""
-
-    __slots__ = ("cause", "instance", "lock", "result", "running_in", "seconds", "status")
-
-    def __init__(self) -> None:
-        self.lock = threading.RLock()
-        self.running_in: set[int] = set()  # threads
-        self.status: Status | None = None
-        self.result: Any = None
-        self.instance: Any = None
-        self.cause: BaseException | None = None
-        self.seconds = 0.0
 
 
 class Provider:
@@ -58,18 +43,15 @@ class Provider:
         self.__dict__.update(hooks)
 
 
-_guard = threading.Lock()
-_attempts: dict[tuple[str, str, str], Attempt] = {}
-_ready: dict[tuple[str, str], Any] = {}
 _hooks: pluggy.PluginManager | None = None
 
 
 def load(group: str, name: str) -> Any:
     """What the entry ``name`` of ``group`` provides; raises the Plugin* error of its state."""
     row = group_of(group)
-    found = _ready.get((row.name, name))
+    found = attempts.ready.get((row.name, name))
     if found is None:
-        found = _ready[row.name, name] = _loaded(resolution.require(row, name))
+        found = attempts.ready[row.name, name] = _loaded(resolution.require(row, name))
     return found
 
 
@@ -95,7 +77,7 @@ def _made(entry: Entry, cls: type, record: Attempt) -> Any:
         raise
     except BaseException as error:
         record.status, record.cause = _state_of(error, entry), error
-        _ready.pop((entry.group.name, entry.name), None)
+        attempts.ready.pop((entry.group.name, entry.name), None)
         raise resolution.error_for(entry, record.status) from error
 
 
@@ -125,83 +107,24 @@ def attempt(entry: Entry) -> Status:
         if entry.group.kind in MADE_KINDS:
             make(entry.group.name, entry.name)
     except PluginError as error:
-        return outcome(entry) or Status(error.state, str(error))
+        return attempts.outcome(entry) or Status(error.state, str(error))
     except ConfigError as error:
         return Status("unavailable", str(error), "Correct that setting")
     return Status("ready")
 
 
-def outcome(entry: Entry) -> Status | None:
-    """The state that loading the entry in this process led to, or None."""
-    record = _attempts.get(entry.key)
-    return record.status if record else None
-
-
-def cause(entry: Entry) -> BaseException | None:
-    """What its load in this process raised, if it failed."""
-    record = _attempts.get(entry.key)
-    return record.cause if record else None
-
-
-def is_ready(entry: Entry) -> bool:
-    found = outcome(entry)
-    return found is not None and found.usable
-
-
-def seconds(entry: Entry) -> float | None:
-    """How long its load took in this process."""
-    record = _attempts.get(entry.key)
-    return record.seconds if record and record.status else None
-
-
-def forget(group: Group, name: str) -> None:
-    """Drop what is known of a name, when it is registered anew or taken back."""
-    with _guard:
-        _ready.pop((group.name, name), None)
-        for key in [key for key in _attempts if key[:2] == (group.name, name)]:
-            del _attempts[key]
-
-
-def retry(group: Group, name: str) -> bool:
-    """Forget that using a name failed; whether there was anything to forget."""
-    with _guard:
-        failed = [
-            key
-            for key, record in _attempts.items()
-            if key[:2] == (group.name, name) and record.status and not record.status.usable
-        ]
-        for key in failed:
-            del _attempts[key]
-    return bool(failed)
-
-
 def rivals(entry: Entry) -> list[Entry]:
-    from . import catalog
-
     return [
         one if one.key != entry.key else entry
         for one in catalog.candidates(entry.group, entry.name)
     ]
 
 
-def _after_fork() -> None:
-    """In a child process: loads that other threads of the parent had under way never end."""
-    global _guard
-    _guard = threading.Lock()
-    for key in [key for key, record in _attempts.items() if record.status is None]:
-        del _attempts[key]
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
-
-
 # -- once ---------------------------------------------------------------------------------------
 
 
 def _attempted(entry: Entry) -> Attempt:
-    with _guard:
-        record = _attempts.setdefault(entry.key, Attempt())
+    record = attempts.of(entry)
     if record.status is None:
         with _turn(entry, record) as waited:
             if record.status is None:
@@ -261,9 +184,7 @@ def _load_once(entry: Entry, record: Attempt, *, waited: bool) -> None:
         logger.info("%s: %s in %.3f s", entry.described(), status, record.seconds)
     record.result, record.cause, record.status = result, cause, status
     if status.usable:
-        from . import events
-
-        events.plugin_loaded(entry, record.seconds)
+        _tell_loaded(entry, record.seconds)
 
 
 def _needs(entry: Entry) -> Status | None:
@@ -394,7 +315,7 @@ def _register(entry: Entry, target: Any) -> Provider:
     )
     manager = _manager()
     name = ":".join((*entry.key, entry.distribution.version))
-    with _guard:
+    with attempts.guard:
         if manager.has_plugin(name):  # registered anew under the same name
             manager.unregister(name=name)
         manager.register(provider, name)
@@ -410,15 +331,35 @@ def _new_manager() -> pluggy.PluginManager:
 def _manager() -> pluggy.PluginManager:
     """The manager that holds every loaded entry."""
     global _hooks
-    with _guard:
+    with attempts.guard:
         if _hooks is None:
             _hooks = _new_manager()
         return _hooks
 
 
-def hook_implementations(hook: str) -> list[Any]:
-    """pluggy's implementations of an event hook, in the order they were loaded."""
-    return getattr(_manager().hook, hook).get_hookimpls()
+# -- events -------------------------------------------------------------------------------------
+
+
+def emit(event: str, **facts: Any) -> None:
+    """Call ``mortice_<event>`` of every listener."""
+    if events.ready(load):
+        events.tell(getattr(_manager().hook, f"mortice_{event}").get_hookimpls(), facts)
+
+
+def _tell_loaded(entry: Entry, seconds: float) -> None:
+    """Tell the listeners that an entry was loaded; a listener's own load is no event."""
+    if entry.group.kind != "listener":
+        emit(
+            "plugin_loaded",
+            kind=entry.group.kind,
+            name=entry.name,
+            distribution=entry.distribution.name,
+            version=entry.distribution.version,
+            seconds=seconds,
+        )
+
+
+# -- what fits ----------------------------------------------------------------------------------
 
 
 def _is_class(result: Any) -> bool:

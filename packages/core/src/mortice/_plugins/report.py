@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from mortice._base import config
 from mortice._base.errors import ConfigError, nearest
 
-from . import catalog, index, manager, manifest, policy, probe, resolution
+from . import attempts, catalog, index, manager, manifest, policy, probe, resolution
 from .entry import Entry, Status
 from .groups import HIDDEN_TAGS, KINDS, Group, group_of
 from .metadata import normalised
@@ -86,7 +86,7 @@ def row(entry: Entry, status: Status) -> Backend:
         tags=entry.tags,
         summary=entry.summary,
         location=entry.distribution.path or entry.distribution.location,
-        seconds=manager.seconds(entry),
+        seconds=attempts.seconds(entry),
     )
 
 
@@ -200,7 +200,7 @@ def _steps(entry: Entry, rivals: list[Entry]) -> list[tuple[str, str]]:
             steps.append(("stopped", "later checks were not made"))
             break
     else:
-        history = _history(entry) if manager.outcome(entry) is None else ""
+        history = _history(entry) if attempts.outcome(entry) is None else ""
         if history:
             steps.append(("history", history))
     return steps

@@ -22,7 +22,7 @@ from mortice._base.errors import (
     nearest,
 )
 
-from . import catalog, manifest, markers, policy, probe
+from . import attempts, catalog, manifest, markers, policy, probe
 from .entry import Entry, Status
 from .groups import HOOK_API_VERSION, Group, install_command, not_installed_hint
 
@@ -84,15 +84,13 @@ def _sentence(text: str) -> str:
 
 def error_for(entry: Entry, status: Status) -> PluginError:
     """The error that says why the entry cannot be used."""
-    from . import manager
-
     fix = status.fix or default_fix(entry, status.state)
     error = ERRORS[status.state](
         f"{entry.group.what} {entry.name!r} cannot be used: {entry.described()} is "
         f"{'in ' if status.state == 'conflict' else ''}{status.state}: {_sentence(status.reason)} "
         f"{_sentence(fix)} `mortice why {entry.name}` tells more."
     )
-    error.__cause__ = manager.cause(entry)
+    error.__cause__ = attempts.cause(entry)
     return error
 
 
@@ -206,9 +204,7 @@ def _preference_origin() -> str:
 
 
 def _crash(entry: Entry, rivals: list[Entry]) -> Status | None:
-    from . import manager
-
-    if manager.is_ready(entry):
+    if attempts.is_ready(entry):
         return None
     result, believed = probe.last_crash(entry)
     if result is None or not believed:
@@ -226,9 +222,7 @@ def _needs(entry: Entry, rivals: list[Entry]) -> Status | None:
 
 
 def _loaded(entry: Entry, rivals: list[Entry]) -> Status | None:
-    from . import manager
-
-    return manager.outcome(entry)
+    return attempts.outcome(entry)
 
 
 Check = Callable[[Entry, list[Entry]], "Status | None"]

@@ -13,16 +13,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mortice._base.errors import InvalidState
 from mortice._types import symbolic_expr as E
-from mortice._types.symbolic_env import Guard, ShapeEnv, compile_guards
 from mortice._types.symbolic_expr import Expr, FloatExpr
 
+if TYPE_CHECKING:
+    from mortice._types.symbolic_env import ShapeEnv
+
 __all__ = [
-    "Guard", "ShapeEnv", "SymBool", "SymFloat", "SymInt", "compile_guards", "sym_float", "sym_int",
-    "sym_ite", "sym_max", "sym_min", "sym_not", "sym_sqrt", "sym_sum",
+    "SymBool", "SymFloat", "SymInt", "sym_float", "sym_int", "sym_ite", "sym_max", "sym_min",
+    "sym_not", "sym_sqrt", "sym_sum",
 ]  # fmt: skip
 
 

@@ -20,6 +20,7 @@ from typing import Any
 from mortice._base.errors import GuardOnDataDependent, InvalidState, InvalidValue
 from mortice._base.warning import user_line
 from mortice._types import symbolic_expr as E
+from mortice._types.symbolic import SymFloat, SymInt
 from mortice._types.symbolic_expr import Expr, FloatExpr
 
 _INF = math.inf
@@ -104,16 +105,12 @@ class ShapeEnv:
 
     def floating(self, hint: float) -> Any:
         """A symbolic floating argument."""
-        from mortice._types.symbolic import SymFloat
-
         name = self._name("f")
         self.hints[name] = hint
         return SymFloat(FloatExpr("symbol", (name,)), self)
 
     def unbacked_float(self) -> Any:
         """A floating value that depends on data."""
-        from mortice._types.symbolic import SymFloat
-
         return SymFloat(FloatExpr("symbol", (self._name("f"),)), self)
 
     def unbacked(self, min: int | None = 0, max: int | None = None) -> Any:
@@ -126,8 +123,6 @@ class ShapeEnv:
         return f"{kind}{n}"
 
     def _integer(self, name: str, hint: int | None, low: int | None, high: int | None) -> Any:
-        from mortice._types.symbolic import SymInt
-
         expr = E.symbol(name)
         if hint is not None:
             self.hints[name] = hint

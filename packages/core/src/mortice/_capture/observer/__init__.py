@@ -18,7 +18,7 @@ def observe(
     from mortice._capture.observer.calls import call
     from mortice._capture.observer.numbers import settle
 
-    watch = Watch(stage)
+    watch = Watch(call, stage)
     know_arguments(watch, fn, args, kwargs)
     positional, named = traced_arguments(watch, args, kwargs)
     return settle(watch, call(watch, fn, positional, named)), watch

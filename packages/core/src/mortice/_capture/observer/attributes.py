@@ -91,9 +91,7 @@ def _of_instance(w: Watch, o: Any, name: str) -> Any:
         return bind(w, entry, o, cls)
     hook = w.class_attribute(cls, "__getattr__")
     if type(hook) is FunctionType:
-        from mortice._capture.observer.calls import call
-
-        return call(w, hook, (o, name), {})
+        return w.call(hook, (o, name))
     if hook is not MISSING:
         return _unknown(w, o, name, f"{cls.__name__}.__getattr__ is not a Python function")
     return _OBJECT_GETATTRIBUTE(o, name)  # raises
@@ -120,14 +118,12 @@ def is_data_descriptor(entry: Any) -> bool:
 
 
 def _data_descriptor(w: Watch, o: Any, cls: type, name: str, entry: Any) -> Any:
-    from mortice._capture.observer.calls import call
-
     kind = type(entry)
     if issubclass(cls, enum.Enum) and name in _ENUM_FIELDS and kind is _ENUM_PROPERTY:
         return _in_instance_dict(w, o, _ENUM_FIELDS[name])
     if kind is property:
         if type(entry.fget) is FunctionType:
-            return call(w, entry.fget, (o,), {})
+            return w.call(entry.fget, (o,))
         return _unknown(w, o, name, f"the property {name} of {cls.__name__} is not Python code")
     if name == "__dict__" and kind is types.GetSetDescriptorType:
         return instance_dict(w, o)
@@ -150,7 +146,7 @@ def _data_descriptor(w: Watch, o: Any, cls: type, name: str, entry: Any) -> Any:
         return entry.__get__(o, cls)
     getter = w.class_attribute(kind, "__get__")
     if type(getter) is FunctionType:
-        return call(w, getter, (entry, o, cls), {})
+        return w.call(getter, (entry, o, cls))
     return _unknown(w, o, name, f"the descriptor {name} of {cls.__name__} is not known")
 
 
@@ -213,11 +209,19 @@ def bind(w: Watch, entry: Any, o: Any, cls: type) -> Any:
     ):
         return entry
     if type(getter) is FunctionType:
-        from mortice._capture.observer.calls import call
-
-        return call(w, getter, (entry, o, cls), {})
+        return w.call(getter, (entry, o, cls))
     w.unknown(f"the descriptor {kind.__name__} is not known")
     return entry.__get__(o, cls)
+
+
+def special(w: Watch, o: Any, name: str) -> Any:
+    """A special method as Python finds it: by the class, bound; None if it is no Python function."""
+    entry = class_lookup(type(o), name)
+    if not one_of(type(entry), (FunctionType, staticmethod, classmethod)):
+        return None
+    if not issubclass(type(o), type):
+        typed(w, o)
+    return bind(w, w.class_attribute(type(o), name), o, type(o))
 
 
 # -- other kinds of objects --------------------------------------------------------------------------
@@ -260,9 +264,7 @@ def _of_module(w: Watch, o: ModuleType, name: str) -> Any:
     hook = values.get("__getattr__", MISSING)
     w.read(w.intern(DictItem, root, "__getattr__"), hook)
     if type(hook) is FunctionType:
-        from mortice._capture.observer.calls import call
-
-        return call(w, hook, (name,), {})
+        return w.call(hook, (name,))
     return getattr(o, name)  # raises
 
 
@@ -342,9 +344,7 @@ def _of_super(w: Watch, o: Any, name: str) -> Any:
         return getattr(o, name)
     if is_data_descriptor(entry):
         if type(entry) is property and type(entry.fget) is FunctionType:
-            from mortice._capture.observer.calls import call
-
-            return call(w, entry.fget, (bound,), {})
+            return w.call(entry.fget, (bound,))
         return _unknown(w, o, name, f"the descriptor {name} behind super()")
     return bind(w, entry, None if bound is owner else bound, owner)
 
@@ -354,8 +354,6 @@ def _of_super(w: Watch, o: Any, name: str) -> Any:
 
 def store(w: Watch, o: Any, name: str, value: Any) -> None:
     """``o.name = value``: free on objects of this call, else an effect."""
-    from mortice._capture.observer.calls import call
-
     kind = type(o)
     if issubclass(kind, (type, ModuleType)) or framework.is_tensor(o):
         w.effect(f"sets {name} of a {kind.__name__}")
@@ -363,11 +361,11 @@ def store(w: Watch, o: Any, name: str, value: Any) -> None:
         return
     hook = w.class_attribute(kind, "__setattr__")
     if type(hook) is FunctionType:
-        call(w, hook, (o, name, value), {})
+        w.call(hook, (o, name, value))
         return
     entry = w.class_attribute(kind, name)
     if type(entry) is property and type(entry.fset) is FunctionType:
-        call(w, entry.fset, (o, value), {})
+        w.call(entry.fset, (o, value))
         return
     known = entry is MISSING or not is_data_descriptor(entry)
     known = known or type(entry) is types.MemberDescriptorType or kind is FunctionType
@@ -383,9 +381,7 @@ def delete(w: Watch, o: Any, name: str) -> None:
     kind = type(o)
     hook = w.class_attribute(kind, "__delattr__")
     if type(hook) is FunctionType:
-        from mortice._capture.observer.calls import call
-
-        call(w, hook, (o, name), {})
+        w.call(hook, (o, name))
         return
     if w.is_outer(o) or hook is not object.__delattr__:
         w.effect(f"deletes {name} of a {kind.__name__}")

@@ -15,7 +15,7 @@ from typing import Any
 from mortice._capture.guards import MISSING, class_lookup
 from mortice._capture.identity import module_of, one_of
 from mortice._capture.observer import attributes, framework, operators
-from mortice._capture.observer.calls import call, native
+from mortice._capture.observer.stand_in import native
 from mortice._capture.observer.watch import CONTAINERS, Watch, is_plain
 
 Args = Sequence[Any]
@@ -92,7 +92,7 @@ def _len(w: Watch, args: Args, kwargs: Kwargs) -> Any:
     elif not is_plain(x) and not (one_of(kind, operators.VIEWS) and w.is_fresh(x)):
         found = operators.method_of(w, x, "__len__")
         if found is not None:
-            return call(w, found, (x,), {})
+            return w.call(found, (x,))
         w.unknown(f"len() of a {kind.__name__}")
     return len(x)
 
@@ -244,7 +244,7 @@ def _reduce(w: Watch, args: Args, kwargs: Kwargs) -> Any:
             if result is MISSING:
                 raise TypeError("reduce() of empty iterable with no initial value") from None
             return result
-        result = item if result is MISSING else call(w, function, (result, item), {})
+        result = item if result is MISSING else w.call(function, (result, item))
 
 
 _HANDLERS: Mapping[Any, Callable[[Watch, Args, Kwargs], Any]] = {

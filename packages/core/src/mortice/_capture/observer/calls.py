@@ -3,34 +3,27 @@
 from __future__ import annotations
 
 import functools
-import sys
 import types
-from abc import ABCMeta
 from collections.abc import Sequence
-from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
 
-from mortice._capture.guards import (
-    MISSING,
-    CellContents,
-    DictItem,
-    Element,
-    Slot,
-    Source,
-    class_lookup,
-)
+from mortice._capture.guards import Element, Slot, Source
 from mortice._capture.identity import module_of, one_of
-from mortice._capture.observer import framework, stand_in
+from mortice._capture.observer import attributes, builtin_calls, classes, framework
 from mortice._capture.observer.binding import bind_arguments
 from mortice._capture.observer.decode import Unsupported, program
+from mortice._capture.observer.frame import Frame
 from mortice._capture.observer.framework import Kind
+from mortice._capture.observer.handlers import resolved
 from mortice._capture.observer.numbers import Traced, hand_over, settle, settled
+from mortice._capture.observer.stand_in import native
 from mortice._capture.observer.watch import Watch, is_plain
 
 Args = Sequence[Any]
 Kwargs = dict[str, Any]
 
-#: Deeper than this, calls are made as they are: an observed call takes about seven Python frames.
+#: Deeper than this, calls are made as they are: an observed call takes about eight Python frames.
 MAX_DEPTH = 60
 
 _METHOD_WRAPPER = type(object().__init__)
@@ -59,13 +52,11 @@ def call(w: Watch, f: Any, args: Args, kwargs: Kwargs) -> Any:
         given = {name: settle(w, x) for name, x in kwargs.items()}
         return _call_operator(w, f, settled(w, args), given)
     if not (issubclass(kind, type) or module_of(kind) == "builtins"):
-        method = special(w, f, "__call__")
+        method = attributes.special(w, f, "__call__")
         if method is not None:
             return call(w, method, args, kwargs)
     args = settled(w, args)
     kwargs = {name: settle(w, x) for name, x in kwargs.items()}
-    from mortice._capture.observer import builtin_calls, classes
-
     if issubclass(kind, type):
         return classes.instantiate(w, f, args, kwargs)
     if kind is BuiltinFunctionType:
@@ -75,25 +66,6 @@ def call(w: Watch, f: Any, args: Args, kwargs: Kwargs) -> Any:
     if kind is functools.partial:
         return _call_partial(w, f, args, kwargs)
     return native(w, f, args, kwargs, f"calls a {kind.__name__}")
-
-
-def special(w: Watch, o: Any, name: str) -> Any:
-    """A special method as Python finds it: by the class, bound; None if it is no Python function."""
-    entry = class_lookup(type(o), name)
-    if not one_of(type(entry), (FunctionType, staticmethod, classmethod)):
-        return None
-    from mortice._capture.observer.attributes import bind, typed
-
-    if not issubclass(type(o), type):
-        typed(w, o)
-    return bind(w, w.class_attribute(type(o), name), o, type(o))
-
-
-def native(w: Watch, f: Any, args: Args, kwargs: Kwargs, why: str) -> Any:
-    """Call what is not known, from a frame that looks like the user's."""
-    w.unknown(why)
-    plain = {name: settle(w, x) for name, x in kwargs.items()}
-    return stand_in.call(w.frames, f, settled(w, args), plain)
 
 
 # -- Python functions ------------------------------------------------------------------------------
@@ -115,9 +87,7 @@ def call_function(w: Watch, f: FunctionType, args: Args, kwargs: Kwargs) -> Any:
     values = bind_arguments(w, f, args, kwargs)
     if values is None:
         return native(w, f, args, kwargs, f"arguments that do not fit {f.__name__}")
-    from mortice._capture.observer.frame import Frame
-
-    return Frame(w, f, values).run()
+    return Frame(w, f, values, resolved(program(f.__code__))).run()
 
 
 def _opaque(w: Watch, f: FunctionType) -> str | None:
@@ -143,50 +113,6 @@ def know_function(w: Watch, f: FunctionType) -> None:
     for index, cell in enumerate(f.__closure__ or ()):
         w.know(cell, w.intern(Element, cells, index))
     w.root(f.__globals__, f"globals of {f.__globals__.get('__name__')}", strong=True)
-
-
-#: What Python says of a local variable, and of an enclosing function's, that has no value.
-UNBOUND = (
-    (
-        "local variable '{}' referenced before assignment",
-        "free variable '{}' referenced before assignment in enclosing scope",
-    )
-    if sys.version_info < (3, 11)
-    else (
-        "cannot access local variable '{}' where it is not associated with a value",
-        "cannot access free variable '{}' where it is not associated with a value in enclosing scope",
-    )
-)
-
-
-def read_cell(w: Watch, cell: Any, name: str) -> Any:
-    """The contents of a closure's cell."""
-    try:
-        value = cell.cell_contents
-    except ValueError:
-        w.unknown(f"the variable {name} has no value")
-        raise NameError(UNBOUND[1].format(name)) from None
-    if w.is_outer(cell):
-        w.read(w.intern(CellContents, w.source(cell), name), value)
-    return value
-
-
-def read_global(w: Watch, f: FunctionType, name: str) -> Any:
-    """A global of a function, else a built-in; NameError as Python raises it."""
-    values = f.__globals__
-    root = w.root(values, f"globals of {values.get('__name__')}", strong=True)
-    value = dict.get(values, name, MISSING)
-    w.read(w.intern(DictItem, root, name), value)
-    if value is not MISSING:
-        return value
-    found: Any = f.__builtins__ if hasattr(f, "__builtins__") else values["__builtins__"]
-    table = found.__dict__ if type(found) is ModuleType else found
-    root = w.root(table, "builtins", strong=True)
-    value = dict.get(table, name, MISSING)
-    w.read(w.intern(DictItem, root, name), value)
-    if value is MISSING:
-        raise NameError(f"name '{name}' is not defined", name=name)
-    return value
 
 
 # -- the framework -----------------------------------------------------------------------------------
@@ -258,13 +184,3 @@ def _call_partial(w: Watch, f: Any, args: Args, kwargs: Kwargs) -> Any:
     if not w.entries(keywords):
         w.unknown("keywords of a partial")
     return call(w, function, (*first, *args), {**keywords, **kwargs})
-
-
-def is_plain_class(cls: type) -> bool:
-    """Whether calling the class means ``__new__`` and ``__init__``."""
-    return one_of(type(cls), (type, ABCMeta)) or (
-        class_lookup(type(cls), "__call__") is type.__dict__["__call__"]
-    )
-
-
-__all__ = ["call", "call_function", "is_plain", "is_plain_class", "native", "special"]

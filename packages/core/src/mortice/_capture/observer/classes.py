@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import functools
+from abc import ABCMeta
 from collections import OrderedDict
 from collections.abc import Sequence
 from types import BuiltinFunctionType, FunctionType
@@ -12,7 +13,7 @@ from typing import Any
 from mortice._capture.guards import MISSING, class_lookup
 from mortice._capture.identity import module_of, one_of
 from mortice._capture.observer import attributes, framework, operators
-from mortice._capture.observer.calls import call, is_plain_class, native, special
+from mortice._capture.observer.stand_in import native
 from mortice._capture.observer.watch import Watch, is_plain
 
 Args = Sequence[Any]
@@ -47,10 +48,10 @@ def instantiate(w: Watch, cls: Any, args: Args, kwargs: Kwargs) -> Any:
     if issubclass(type(cls), enum.EnumMeta) and len(args) == 1 and is_plain(args[0]):
         member: Any = cls
         return member(args[0])
-    if not is_plain_class(cls):
-        method = special(w, cls, "__call__")
+    if not _is_plain_class(cls):
+        method = attributes.special(w, cls, "__call__")
         if method is not None:
-            return call(w, method, args, kwargs)
+            return w.call(method, args, kwargs)
         return native(w, cls, args, kwargs, f"calls class {cls.__name__}")
     return _instance(w, cls, args, kwargs)
 
@@ -75,7 +76,7 @@ def _value(w: Watch, cls: type, args: Args, kwargs: Kwargs) -> Any:
             return operators.truth(w, x)
         method = operators.method_of(w, x, f"__{cls.__name__}__")
         if method is not None and one_of(cls, (int, float, str)):
-            return call(w, method, (x,), {})
+            return w.call(method, (x,))
     if cls is str and len(args) == 1 and shows_plainly(w, args[0]):
         return str(args[0])
     if not all(is_plain(x) or framework.is_tensor(x) for x in (*args, *kwargs.values())):
@@ -128,7 +129,7 @@ def _reversed(w: Watch, args: Args, kwargs: Kwargs) -> Any:
         return reversed(x)
     method = operators.method_of(w, x, "__reversed__")
     if method is not None:
-        return call(w, method, (x,), {})
+        return w.call(method, (x,))
     return native(w, reversed, args, kwargs, f"reversed() of a {type(x).__name__}")
 
 
@@ -159,7 +160,7 @@ def _instance(w: Watch, cls: Any, args: Args, kwargs: Kwargs) -> Any:
         return made
     init = w.class_attribute(type(made), "__init__")
     if type(init) is FunctionType:
-        result = call(w, init, (made, *args), kwargs)
+        result = w.call(init, (made, *args), kwargs)
         if result is not None:
             raise TypeError(f"__init__() should return None, not '{type(result).__name__}'")
     elif not one_of(init, (object.__init__, tuple.__init__)):
@@ -183,7 +184,7 @@ def _new(w: Watch, cls: Any, args: Args, kwargs: Kwargs) -> Any:
     if type(entry) is staticmethod:
         entry = entry.__func__
     if type(entry) is FunctionType:
-        return call(w, entry, (cls, *args), kwargs)
+        return w.call(entry, (cls, *args), kwargs)
     if entry is object.__new__:
         if class_lookup(cls, "__init__") is object.__init__:
             return w.fresh(cls.__new__(cls, *args, **kwargs))
@@ -194,3 +195,10 @@ def _new(w: Watch, cls: Any, args: Args, kwargs: Kwargs) -> Any:
     if not safe or not all(w.deep(x) for x in (*args, *kwargs.values())):
         w.unknown(f"{cls.__name__}.__new__ is not Python code")
     return w.fresh(entry(cls, *args, **kwargs))
+
+
+def _is_plain_class(cls: type) -> bool:
+    """Whether calling the class means ``__new__`` and ``__init__``."""
+    return one_of(type(cls), (type, ABCMeta)) or (
+        class_lookup(type(cls), "__call__") is type.__dict__["__call__"]
+    )

@@ -6,6 +6,7 @@ run inside a real one, so ``sys.exc_info()``, bare ``raise`` and ``__context__``
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import CellType, FunctionType
 from typing import Any
 
@@ -33,12 +34,19 @@ class Frame:
         "pc", "program", "reraising", "result", "stack", "traced", "watch",
     )  # fmt: skip
 
-    def __init__(self, watch: Watch, function: FunctionType, values: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        watch: Watch,
+        function: FunctionType,
+        values: dict[str, Any],
+        instructions: Sequence[tuple[Any, Any, bool]],
+    ) -> None:
         self.watch = watch
         self.function = function
         self.code = function.__code__
         self.program = program(self.code)
-        self.instructions = _resolved(self.program)
+        #: (handler, argument, whether the handler sees traced numbers)
+        self.instructions = instructions
         self.stack: list[Any] = []
         #: Whether traced numbers may be on the stack.
         self.traced = False
@@ -157,22 +165,3 @@ class Frame:
         values = self.stack[-count:]
         del self.stack[-count:]
         return values
-
-
-_RESOLVED: dict[int, tuple[Any, tuple[tuple[Any, Any, bool], ...]]] = {}
-
-
-def _resolved(decoded: Any) -> tuple[tuple[Any, Any, bool], ...]:
-    """The instructions with handler functions in place of their names."""
-    found = _RESOLVED.get(id(decoded))
-    if found is None:
-        from mortice._capture.observer.handlers import AWARE, HANDLERS
-
-        found = (
-            decoded,
-            tuple(
-                (HANDLERS[name], arg, HANDLERS[name] in AWARE) for name, arg in decoded.instructions
-            ),
-        )
-        _RESOLVED[id(decoded)] = found
-    return found[1]

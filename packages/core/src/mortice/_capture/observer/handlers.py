@@ -15,3 +15,19 @@ HANDLERS: Mapping[str, Callable[[Any, Any], Any]] = {
     for module in (handlers_data, handlers_build, handlers_flow, handlers_blocks)
     for f in module.ALL
 }
+
+_RESOLVED: dict[int, tuple[Any, tuple[tuple[Any, Any, bool], ...]]] = {}
+
+
+def resolved(decoded: Any) -> tuple[tuple[Any, Any, bool], ...]:
+    """The instructions with handler functions in place of their names."""
+    found = _RESOLVED.get(id(decoded))
+    if found is None:
+        found = (
+            decoded,
+            tuple(
+                (HANDLERS[name], arg, HANDLERS[name] in AWARE) for name, arg in decoded.instructions
+            ),
+        )
+        _RESOLVED[id(decoded)] = found
+    return found[1]

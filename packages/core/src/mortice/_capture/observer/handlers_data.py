@@ -7,7 +7,7 @@ from typing import Any
 
 from mortice._capture.guards import MISSING, DictItem
 from mortice._capture.identity import one_of
-from mortice._capture.observer import attributes, calls, operators
+from mortice._capture.observer import attributes, operators, variables
 from mortice._capture.observer.frame import NULL, Frame
 from mortice._capture.observer.framework import is_tensor
 from mortice._capture.observer.numbers import Traced, compute, hand_over, negate, settle
@@ -54,7 +54,7 @@ def load_fast(f: Frame, name: str) -> None:
 
 
 def _unbound(name: str) -> UnboundLocalError:
-    return UnboundLocalError(calls.UNBOUND[0].format(name))
+    return UnboundLocalError(variables.UNBOUND[0].format(name))
 
 
 def store_fast(f: Frame, name: str) -> None:
@@ -97,7 +97,7 @@ def delete_fast(f: Frame, name: str) -> None:
 
 
 def load_global(f: Frame, name: str) -> None:
-    f.stack.append(calls.read_global(f.watch, f.function, name))
+    f.stack.append(variables.read_global(f.watch, f.function, name))
 
 
 def load_global_call(f: Frame, name: str) -> None:
@@ -140,7 +140,7 @@ def load_deref(f: Frame, name: str) -> None:
         except ValueError:
             raise _unbound(name) from None
     else:
-        f.stack.append(calls.read_cell(f.watch, cell, name))
+        f.stack.append(variables.read_cell(f.watch, cell, name))
 
 
 def store_deref(f: Frame, name: str) -> None:
@@ -329,7 +329,7 @@ def _call(f: Frame, function: Any, args: list[Any], names: tuple[str, ...]) -> N
     if function is super and not args:
         f.stack.append(_super(f))
         return
-    result = calls.call(f.watch, function, args, kwargs)
+    result = f.watch.call(function, args, kwargs)
     if type(result) is Traced:
         f.traced = True
     f.stack.append(result)
@@ -350,7 +350,7 @@ def load_super(f: Frame, name: str) -> None:
     function, cls, owner = f.pop_many(3)
     bound = function(cls, owner) if function is super else None
     if bound is None:
-        bound = calls.call(f.watch, function, (cls, owner), {})
+        bound = f.watch.call(function, (cls, owner))
     f.stack.append(attributes.load(f.watch, bound, name))
 
 
@@ -388,7 +388,7 @@ def _call_ex(f: Frame, function: Any, args: Any, keywords: Any) -> None:
         w.unknown(f"a call with *{type(args).__name__}")
     if type(keywords) is not dict or not w.entries(keywords):
         w.unknown(f"a call with **{type(keywords).__name__}")
-    f.stack.append(calls.call(w, function, tuple(args), dict(keywords)))
+    f.stack.append(w.call(function, tuple(args), dict(keywords)))
 
 
 def make_function(f: Frame, flags: int) -> None:
@@ -447,7 +447,7 @@ def import_name(f: Frame, name: str) -> None:
 
     level, names = f.pop_many(2)
     w = f.watch
-    importer = calls.read_global(w, f.function, "__import__")
+    importer = variables.read_global(w, f.function, "__import__")
     found = sys.modules.get(name) if not level else None
     wanted = name if names else name.partition(".")[0]
     result = importer(

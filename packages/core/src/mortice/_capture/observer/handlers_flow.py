@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mortice._capture.observer import calls, framework, operators
+from mortice._capture.observer import attributes, framework, operators
 from mortice._capture.observer.builtin_calls import call_builtin
 from mortice._capture.observer.frame import NULL, POPPED, RETURN, Frame
 
@@ -139,9 +139,9 @@ def raise_varargs(f: Frame, count: int) -> None:
     cause = f.stack.pop() if count == 2 else None
     error: Any = f.stack.pop()
     if type(error) is type and BaseException in _mro(error):
-        error = calls.call(f.watch, error, (), {})
+        error = f.watch.call(error, ())
     if type(cause) is type and BaseException in _mro(cause):
-        cause = calls.call(f.watch, cause, (), {})
+        cause = f.watch.call(cause, ())
     if not issubclass(type(error), BaseException):
         raise TypeError("exceptions must derive from BaseException")
     raised: Any = error
@@ -168,7 +168,7 @@ def before_with(f: Frame, _: Any) -> None:
 
 def _method(f: Frame, manager: Any, name: str) -> Any:
     """The bound special method; TypeError where there is none."""
-    found = calls.special(f.watch, manager, name)
+    found = attributes.special(f.watch, manager, name)
     if found is not None:
         return found
     if not hasattr(type(manager), name):
@@ -183,7 +183,7 @@ def _run(f: Frame, method: Any, args: tuple[Any, ...]) -> Any:
     owner = getattr(method, "__self__", None)
     if framework.is_context(type(owner)):
         return method(*args)
-    return calls.call(f.watch, method, args, {})
+    return f.watch.call(method, args)
 
 
 def with_except_start(f: Frame, _: Any) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from mortice._capture.guards import MISSING, class_lookup
 from mortice._capture.identity import one_of
-from mortice._capture.observer.attributes import typed
+from mortice._capture.observer.attributes import special, typed
 from mortice._capture.observer.framework import VALUE_TYPES, is_tensor
 from mortice._capture.observer.watch import CONTAINERS, Watch, is_plain, is_tuple
 
@@ -79,12 +79,6 @@ def method_of(w: Watch, x: Any, name: str) -> Any:
     return w.class_attribute(type(x), name)
 
 
-def _call(w: Watch, function: Any, *args: Any) -> Any:
-    from mortice._capture.observer.calls import call
-
-    return call(w, function, args, {})
-
-
 # -- binary ----------------------------------------------------------------------------------------
 
 
@@ -139,7 +133,7 @@ def _by_methods(
         for name in names:
             method = method_of(w, a, name)
             if method is not None:
-                result = _call(w, method, a, b)
+                result = w.call(method, (a, b))
                 if result is not NotImplemented:
                     return result
             elif class_lookup(type(a), name) is not MISSING and not is_plain(a):
@@ -147,7 +141,7 @@ def _by_methods(
         else:
             method = method_of(w, b, reflected)
             if method is not None and (is_plain(a) or _has_only_python(a, names)):
-                result = _call(w, method, b, a)
+                result = w.call(method, (b, a))
                 if result is not NotImplemented:
                     return result
                 raise TypeError(
@@ -170,7 +164,7 @@ def unary(w: Watch, symbol: str, a: Any) -> Any:
     if not is_plain(a):
         method = method_of(w, a, name)
         if method is not None:
-            return _call(w, method, a)
+            return w.call(method, (a,))
         w.unknown(f"unary {symbol} on {_name(a)}")
     return function(a)
 
@@ -223,7 +217,7 @@ def _comparison(w: Watch, x: Any, name: str) -> Any:
     """How an object's class compares: ``f(x, y)``, perhaps NotImplemented; None if not known."""
     method = method_of(w, x, name)
     if method is not None:
-        return lambda x, y: _call(w, method, x, y)
+        return lambda x, y: w.call(method, (x, y))
     found = class_lookup(type(x), name)
     if name == "__ne__" and found is object.__ne__:
         w.class_attribute(type(x), name)
@@ -316,7 +310,7 @@ def contains(w: Watch, container: Any, x: Any) -> bool:
         return x in container
     method = method_of(w, container, "__contains__")
     if method is not None:
-        return truth(w, _call(w, method, container, x))
+        return truth(w, w.call(method, (container, x)))
     w.unknown(f"'in' on a {kind.__name__}")
     return x in container
 
@@ -347,7 +341,7 @@ def truth(w: Watch, x: Any) -> bool:
             continue
         method = method_of(w, x, name)
         if method is not None:
-            return truth(w, _call(w, method, x))
+            return truth(w, w.call(method, (x,)))
         if not one_of(kind, VIEWS):
             w.unknown(f"truth of a {kind.__name__}")
         return bool(x)
@@ -380,7 +374,7 @@ def subscript(w: Watch, o: Any, key: Any) -> Any:
         return _of_class(w, o, key)
     method = method_of(w, o, "__getitem__")
     if method is not None:
-        return _call(w, method, o, key)
+        return w.call(method, (o, key))
     w.unknown(f"subscript of a {kind.__name__}")
     return o[key]
 
@@ -403,11 +397,9 @@ def _of_sequence(w: Watch, o: Any, key: Any) -> Any:
 def _of_class(w: Watch, o: Any, key: Any) -> Any:
     if one_of(o, (list, dict, tuple, set, frozenset, type)) or type(o) is GenericAlias:
         return o[key]
-    from mortice._capture.observer.calls import special
-
     method = special(w, o, "__getitem__")
     if method is not None:
-        return _call(w, method, key)
+        return w.call(method, (key,))
     w.unknown(f"subscript of class {o.__name__}")
     return o[key]
 
@@ -428,7 +420,7 @@ def store_subscript(w: Watch, o: Any, key: Any, value: Any) -> None:
     else:
         method = method_of(w, o, "__setitem__")
         if method is not None:
-            _call(w, method, o, key, value)
+            w.call(method, (o, key, value))
             return
         w.unknown(f"sets an item of a {kind.__name__}")
     o[key] = value
@@ -442,7 +434,7 @@ def delete_subscript(w: Watch, o: Any, key: Any) -> None:
     else:
         method = method_of(w, o, "__delitem__")
         if method is not None:
-            _call(w, method, o, key)
+            w.call(method, (o, key))
             return
         w.unknown(f"deletes an item of a {_name(o)}")
     del o[key]
@@ -468,7 +460,7 @@ def iterate(w: Watch, x: Any) -> Any:
     elif not is_plain(x):
         method = method_of(w, x, "__iter__")
         if method is not None:
-            return _call(w, method, x)
+            return w.call(method, (x,))
         w.unknown(f"iterates over a {kind.__name__}")
     return w.fresh(iter(x))
 
@@ -479,7 +471,7 @@ def advance(w: Watch, iterator: Any) -> Any:
     if not one_of(kind, ITERATORS):
         method = method_of(w, iterator, "__next__")
         if method is not None:
-            return _call(w, method, iterator)
+            return w.call(method, (iterator,))
         w.unknown(f"advances a {kind.__name__}")
     elif w.is_outer(iterator):
         w.effect(f"advances a {kind.__name__} made outside")

@@ -10,8 +10,18 @@ from collections.abc import Sequence
 from types import CodeType, FunctionType
 from typing import Any
 
+from mortice._capture.observer.numbers import settle, settled
+from mortice._capture.observer.watch import Watch
 
-def call(frames: Sequence[Any], f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+
+def native(w: Watch, f: Any, args: Sequence[Any], kwargs: dict[str, Any], why: str) -> Any:
+    """Call what is not known, from a frame that looks like the user's."""
+    w.unknown(why)
+    plain = {name: settle(w, x) for name, x in kwargs.items()}
+    return _call(w.frames, f, settled(w, args), plain)
+
+
+def _call(frames: Sequence[Any], f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """``f(*args, **kwargs)``, below one stand-in per observed frame."""
     target: Any = f
     for frame in reversed(frames):

@@ -8,7 +8,7 @@ called from here, ``==``, ``hash``, ``repr`` and ``isinstance`` included.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
@@ -99,10 +99,12 @@ def is_tuple(value: Any) -> bool:
 class Watch:
     """Collects the reads, effects and unknowns of one call.
 
-    ``stage`` gives the number of tensor values that Python has read so far.
+    ``look_into(watch, f, args, kwargs)`` is how calls are made (``calls.call``); ``stage`` gives
+    the number of tensor values that Python has read so far.
     """
 
-    def __init__(self, stage: Callable[[], int] = int) -> None:
+    def __init__(self, look_into: Callable[..., Any], stage: Callable[[], int] = int) -> None:
+        self._look_into = look_into
         self.guards: list[Guard] = []
         self.reasons: list[Reason] = []
         self.stage = stage
@@ -121,6 +123,10 @@ class Watch:
         self._read: set[int] = set()
         self._done: set[tuple[Any, ...]] = set()
         self._keep: list[Any] = []
+
+    def call(self, f: Any, args: Sequence[Any], kwargs: dict[str, Any] | None = None) -> Any:
+        """``f(*args, **kwargs)``, looked into."""
+        return self._look_into(self, f, args, kwargs or {})
 
     # -- reasons -------------------------------------------------------------------------------
 

@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from mortice._base.errors import ExportError, MorticeError
-from mortice._capture.fake import FakeArray, FakeTensorMode
+from mortice._capture.fake import FakeTensorMode
+from mortice._capture.fake_array import FakeArray
 from mortice._compile.export.encode import FORMAT, FUNCTIONS
 from mortice._compile.export.expressions import read
 from mortice._compile.export.guards import InputGuards, TensorGuard, ValueGuard
@@ -31,7 +32,7 @@ from mortice._dispatch.modes import overload_of
 from mortice._dispatch.operator import find
 from mortice._types import dtypes, layout
 from mortice._types.device import Device
-from mortice._types.symbolic import Guard, ShapeEnv
+from mortice._types.symbolic_env import Guard, ShapeEnv
 from mortice._types.symbolic_expr import const
 from mortice.fx import Graph, GraphModule
 from mortice.utils.pytree import LEAF, TreeSpec

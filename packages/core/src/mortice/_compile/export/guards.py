@@ -9,7 +9,7 @@ from typing import Any
 
 from mortice._base.errors import InputGuardError
 from mortice._tensor.tensor import Tensor
-from mortice._types.symbolic import Guard
+from mortice._types.symbolic_env import Guard
 
 
 @dataclasses.dataclass(frozen=True)

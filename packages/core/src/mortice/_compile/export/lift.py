@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mortice._base.errors import ExportError
-from mortice._capture.fake import is_fake
+from mortice._capture.fake_array import is_fake
 from mortice._compile.export.guards import InputGuards
 from mortice._compile.export.program import CallSpec, ExportedProgram
 from mortice._compile.export.signature import (

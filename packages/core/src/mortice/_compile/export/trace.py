@@ -17,7 +17,7 @@ from mortice._compile.export.guards import InputGuards, TensorGuard, ValueGuard
 from mortice._compile.export.lift import lifted
 from mortice._compile.export.program import ExportedProgram
 from mortice._tensor.tensor import Tensor
-from mortice._types.symbolic import Guard, ShapeEnv
+from mortice._types.symbolic_env import Guard, ShapeEnv
 from mortice.fx.dispatch_trace import trace
 from mortice.utils import pytree
 
