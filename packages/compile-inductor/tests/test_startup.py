@@ -25,11 +25,11 @@ def loading(*args, **kwargs):
 library.load_object = loading
 if "mortice_llvm.runtime.compiler" in sys.modules:
     import mortice_llvm.runtime.compiler as compiler
-    compile_text = compiler.compile_text
+    compile_parts = compiler.compile_parts
     def compiling(*args):
         counts["compiled"] += 1
-        return compile_text(*args)
-    compiler.compile_text = compiling
+        return compile_parts(*args)
+    compiler.compile_parts = compiling
 before = set(sys.modules)
 g = mortice.compile(lambda x, y: (mortice.tanh(x * y + x), (x - y).sum(1)), backend="inductor")
 for _ in range(4):

@@ -26,7 +26,7 @@ REFUSED = {("sse2", "f64", name) for name in ("fmod", "remainder", "floor_div")}
 def check(made: list[Kernel], level: target.Target) -> None:
     obj = compile_text(emit_module(made, level), level)
     if obj[:4] == b"\x7fELF":
-        check_externs(elf.externs(obj))
+        check_externs(elf.externs([obj]))
 
 
 @pytest.mark.parametrize("dtype", [d for d in DTYPES if d not in ("f16", "bf16")])

@@ -67,7 +67,7 @@ def test_a_system_without_executable_memory_is_told(monkeypatch):
     obj = compile_text("define i32 @f() {\n ret i32 7\n}\n", host())
     monkeypatch.setattr(elf, "_PROT_CODE", 1 << 30)
     with pytest.raises(NotAvailable, match="executable memory"):
-        elf.load(obj, library.resolve)
+        elf.load([obj], library.resolve)
 
 
 @linux
@@ -111,7 +111,7 @@ def test_an_entry_with_a_sound_head_and_another_objects_bytes_is_a_miss(monkeypa
     assert cache.read(key) == b"no object at all"
     if library.loads_elf():
         with pytest.raises(LoadError):
-            elf.load(b"no object at all", library.resolve)
+            elf.load([b"no object at all"], library.resolve)
 
 
 def test_the_oldest_entries_go_when_the_cache_is_full(tmp_path):
@@ -131,7 +131,7 @@ def test_the_loader_refuses_damage_and_never_crashes():
     assert library.load_object(obj).function("f", restype=library.ctypes.c_int)() == 7
     for cut in range(0, len(obj) - 1, 97):
         try:
-            elf.load(obj[:cut], library.resolve)
+            elf.load([obj[:cut]], library.resolve)
         except LoadError:
             continue
         pytest.fail(f"an object cut at {cut} was accepted")
@@ -145,7 +145,7 @@ def test_symbols_outside_the_accepted_ones_are_refused():
         host(),
     )
     with pytest.raises(CompileError, match="sin"):
-        check_externs(elf.externs(obj))
+        check_externs(elf.externs([obj]))
 
 
 def test_llvms_message_is_passed_on():

@@ -32,7 +32,7 @@ def test_every_target_compiles(name):
         obj = compile_text(text, t)
         if obj[:4] == b"\x7fELF":
             assert int.from_bytes(obj[18:20], "little") == machine
-            check_externs(elf.externs(obj))
+            check_externs(elf.externs([obj]))
 
 
 def test_windows_has_no_pool_yet():

@@ -1,4 +1,4 @@
-"""Loads an x86-64 ELF object file into memory, without LLVM.
+"""Loads x86-64 ELF object files into memory, without LLVM.
 
 Sections marked for loading are copied into one fresh mapping, relocations of a few kinds are
 applied, open symbols go through stubs, and the mapping turns from writable to executable. It is
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from ..errors import LoadError, NotAvailable
@@ -70,9 +70,10 @@ def _symbols(obj: bytes, sections: list[_Section]) -> list[_Symbol]:
     return out
 
 
-def externs(obj: bytes) -> set[str]:
-    """Names that the object file leaves open."""
-    return {s.name for s in _symbols(obj, _sections(obj)) if s.section == 0 and s.name}
+def externs(objects: Sequence[bytes]) -> set[str]:
+    """Names that the object files together leave open."""
+    symbols = [s for obj in objects for s in _symbols(obj, _sections(obj)) if s.name]
+    return {s.name for s in symbols if s.section == 0} - {s.name for s in symbols if s.section}
 
 
 def _map(size: int) -> int:
@@ -112,7 +113,7 @@ class _Image:
         self.sections = _sections(obj)
         self.symbols = _symbols(obj, self.sections)
         self.at: dict[int, int] = {}
-        open_names = sorted(externs(obj))
+        open_names = sorted(externs([obj]))
         end = self._place(0, writable=False)
         end = (end + _STUB - 1) // _STUB * _STUB
         self.stubs = {n: end + _STUB * k for k, n in enumerate(open_names)}
@@ -158,8 +159,16 @@ class _Image:
             return base + self.stubs[s.name]
         raise LoadError(f"symbol {s.name!r} lies in a section that is not loaded")
 
-    def fill(self, base: int, resolve: Callable[[str], int]) -> dict[str, int]:
-        """Makes the image for address ``base``; returns the addresses of its global symbols."""
+    def exported(self, base: int) -> dict[str, int]:
+        """The addresses of its global symbols in an image at ``base``."""
+        return {
+            s.name: base + self.at[s.section] + s.value
+            for s in self.symbols
+            if s.is_global and s.section in self.at
+        }
+
+    def fill(self, base: int, resolve: Callable[[str], int]) -> None:
+        """Makes the image for address ``base``."""
         data = self.data
         for k, at in self.at.items():
             s = self.sections[k]
@@ -172,11 +181,6 @@ class _Image:
             struct.pack_into("<Q", data, at, self._address(symbol, base))
         for at, kind, symbol, addend in self._relocations():
             self._apply(base, at, kind, symbol, addend)
-        return {
-            s.name: base + self.at[s.section] + s.value
-            for s in self.symbols
-            if s.is_global and s.section in self.at
-        }
 
     def _apply(self, base: int, at: int, kind: int, symbol: int, addend: int) -> None:
         place = base + at
@@ -194,17 +198,27 @@ class _Image:
             raise LoadError(f"relocation kind {kind} is not accepted")
 
 
-def load(obj: bytes, resolve: Callable[[str], int]) -> dict[str, int]:
-    """Loads an object file; ``resolve`` gives the address of an open symbol.
+def load(objects: Sequence[bytes], resolve: Callable[[str], int]) -> dict[str, int]:
+    """Loads object files that may use each other's symbols; ``resolve`` gives the address of any
+    other open symbol.
 
-    Returns the addresses of its global symbols; raises LoadError.
+    Returns the addresses of their global symbols; raises LoadError.
     """
     try:
-        image = _Image(obj)
-        base = _map(image.size)
-        found = image.fill(base, resolve)
+        images = [_Image(obj) for obj in objects]
+        bases = [_map(image.size) for image in images]
+        found: dict[str, int] = {}
+        for image, base in zip(images, bases, strict=True):
+            found |= image.exported(base)
+
+        def address(name: str) -> int:
+            return found[name] if name in found else resolve(name)
+
+        for image, base in zip(images, bases, strict=True):
+            image.fill(base, address)
     except (struct.error, IndexError, ValueError, UnicodeDecodeError) as e:
         raise LoadError(f"the object file is damaged: {e}") from e
-    ctypes.memmove(base, bytes(image.data), image.size)
-    _make_executable(base, image.code_size)
+    for image, base in zip(images, bases, strict=True):
+        ctypes.memmove(base, bytes(image.data), image.size)
+        _make_executable(base, image.code_size)
     return found

@@ -10,6 +10,7 @@ from typing import Any
 from ..errors import LoadError
 from ..target import Target, host
 from . import cache
+from .split import unpack
 from .threads import lock, parallel_for
 
 
@@ -44,7 +45,7 @@ def resolve(name: str) -> int:
     return ctypes.cast(getattr(ctypes.CDLL(None), name), ctypes.c_void_p).value or 0
 
 
-def _load_by_llvm(obj: bytes, uses_pool: bool) -> dict[str, int]:
+def _load_by_llvm(objects: list[bytes], uses_pool: bool) -> dict[str, int]:
     """Loads with LLVM's own loader, on platforms that ``elf`` does not know."""
     import llvmlite.binding as llvm
 
@@ -56,11 +57,12 @@ def _load_by_llvm(obj: bytes, uses_pool: bool) -> dict[str, int]:
     module = llvm.parse_assembly("", llvm.create_context())
     machine = llvm.Target.from_default_triple().create_target_machine()
     engine = llvm.create_mcjit_compiler(module, machine)
-    file = llvm.ObjectFileRef.from_data(obj)
-    engine.add_object_file(file)
+    files = [llvm.ObjectFileRef.from_data(obj) for obj in objects]
+    for file in files:
+        engine.add_object_file(file)
     engine.finalize_object()
     # Kept beyond the interpreter's end: a worker thread may be inside this code when it ends.
-    for kept in (engine, module, file):
+    for kept in (engine, module, files):
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
     return _EngineSymbols(engine)
 
@@ -82,12 +84,15 @@ class _EngineSymbols(dict[str, int]):
 
 
 def load_object(obj: bytes, *, uses_pool: bool = True) -> Library:
-    """Loads an object file into this process; all but the pool itself may use the pool."""
+    """Loads an object file, or a pack of them, into this process; all but the pool itself may use
+    the pool.
+    """
+    objects = unpack(obj)
     if loads_elf():
         from .elf import load as load_elf
 
-        return Library(load_elf(obj, resolve))
-    return Library(_load_by_llvm(obj, uses_pool))
+        return Library(load_elf(objects, resolve))
+    return Library(_load_by_llvm(objects, uses_pool))
 
 
 def load(key: bytes, make_text: Callable[[Target], str], *, uses_pool: bool = True) -> Library:
@@ -104,12 +109,12 @@ def load(key: bytes, make_text: Callable[[Target], str], *, uses_pool: bool = Tr
                 return load_object(obj, uses_pool=uses_pool)
             except LoadError:
                 pass  # a bad entry is a miss: it is made again below
-        from .compiler import check_externs, compile_text
+        from .compiler import check_externs, compile_parts
 
-        obj = compile_text(make_text(target), target)
+        obj = compile_parts(make_text(target), target)
         if loads_elf():
             from .elf import externs
 
-            check_externs(externs(obj))
+            check_externs(externs(unpack(obj)))
         cache.write(full, obj)
         return load_object(obj, uses_pool=uses_pool)
