@@ -18,10 +18,9 @@ import mortice
 from mortice._capture import compiled as compiled_module
 from mortice._capture.compiled import Compiled
 from mortice._capture.interpret import by_operator
-from mortice._capture.kernels import install_recorder
+from mortice._capture.kernels import install_recorder, uninstall_recorder
 from mortice._capture.native_seam import NATIVE_RECORDER
 from mortice._compile.settings import Settings
-from mortice._dispatch.operator import clear_tables
 from mortice._dispatch.state import THREAD
 from mortice.compiler import declare
 
@@ -42,11 +41,11 @@ def native() -> Iterator[None]:
     if made is None:
         pytest.skip("native functions are off in this interpreter")
     before = list(NATIVE_RECORDER)
-    NATIVE_RECORDER.clear()
+    uninstall_recorder()
     install_recorder(lambda: made)
     yield
-    NATIVE_RECORDER[:] = before
-    clear_tables()
+    uninstall_recorder()
+    install_recorder(lambda: before[0] if before else None)
     MADE.clear()
 
 
@@ -445,7 +444,7 @@ def test_two_threads_run_one_function() -> None:
 
 def test_a_backend_is_asked_after_some_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled_module, "NATIVE_AFTER", 3)
-    NATIVE_RECORDER.clear()
+    uninstall_recorder()
     asked: list[int] = []
 
     def backend(gm: Any, inputs: Any, *, options: Any = None) -> Any:

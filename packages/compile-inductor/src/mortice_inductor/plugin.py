@@ -40,7 +40,7 @@ def native_entry(plan: NativePlan) -> NativeEntry | None:
 
 def native_recorder() -> NativeRecorder | None:
     """The native recorder; None in interpreters that it cannot be in."""
-    from .native.recording import native_recorder
+    from .native.recorder import native_recorder
 
     return native_recorder()
 

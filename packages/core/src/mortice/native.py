@@ -124,13 +124,13 @@ class RecordingLayout:
     """Where the objects that a recorded operator touches keep what.
 
     Attributes:
-        types: by kind: ``recorder``, ``step``, ``leaf``, ``storage``, ``finale``, ``tree``,
-            ``hazards``.
+        types: by kind: ``state`` (of ``Layout.state``), ``recorder``, ``step``, ``call``, ``leaf``,
+            ``output``, ``pending``, ``storage``, ``finale``, ``tree``, ``hazards``, ``compiled``, ``stance``.
         offsets: byte offsets of their slots by kind and name.
-        current: byte offset of the slot of ``Layout.state`` with the recorder that may be this thread's.
+        stance: what says whether compiled functions run as they are.
         thread: the thread-local object whose attribute ``recorder`` is this thread's, or None.
-        recorders, watch: byte offsets of the slots of ``Layout.state`` with the number of calls being
-            recorded, and the keys added to every operator meanwhile: 0 or ``record_key``.
+        record_key: the key added to every operator while calls are recorded.
+        stubs: the functions behind Python's operators that ``NativeRecorder.take_over`` means.
         storage_of: ``storage_of(tensor)``: its storage, made if it has none.
         fill: ``fill(finale, outs, *tensors, *operands)``: hands a graph's outputs out, however they
             are laid out.
@@ -139,9 +139,8 @@ class RecordingLayout:
 
     types: dict[str, type]
     offsets: dict[str, dict[str, int]]
-    current: int
-    recorders: int
-    watch: int
+    stance: Any
+    stubs: tuple[Any, ...]
     record_key: int
     thread: Any
     storage_of: Any
@@ -153,25 +152,30 @@ class RecordingLayout:
 @cache
 def recording_layout() -> RecordingLayout:
     """The layout of this process; raises NotImplementedError where slots are not C slots."""
+    from mortice._capture.compiled import Compiled
     from mortice._capture.finale import Finale, fill
     from mortice._capture.hazards import Hazards
+    from mortice._capture.kernels import Call
     from mortice._capture.recorder import Recorder
-    from mortice._capture.tree import TREE_STEPS, Leaf, Step, Tree
+    from mortice._capture.stance import NOW
+    from mortice._capture.stubs import operator_stubs
+    from mortice._capture.tree import TREE_STEPS, Leaf, Output, Step, Tree
     from mortice._dispatch.keys import RECORD
     from mortice._dispatch.state import GLOBAL, THREAD
+    from mortice._tensor.array import PendingArray
     from mortice._tensor.make import storage_of
     from mortice._tensor.storage import Storage
 
     types: dict[str, type] = {
-        "recorder": Recorder, "step": Step, "leaf": Leaf, "storage": Storage, "finale": Finale,
-        "tree": Tree, "hazards": Hazards,
+        "state": type(GLOBAL), "recorder": Recorder, "step": Step, "call": Call, "leaf": Leaf,
+        "output": Output, "pending": PendingArray, "storage": Storage, "finale": Finale, "tree": Tree,
+        "hazards": Hazards, "compiled": Compiled, "stance": type(NOW),
     }  # fmt: skip
     names = {kind: [n for n in cls.__slots__ if n[:2] != "__"] for kind, cls in types.items()}  # type: ignore[attr-defined]
     offsets = {k: {n: _offset(types[k], n) for n in names[k]} for k in types}
-    at = {name: _offset(type(GLOBAL), name) for name in ("current", "recorders", "watch")}
     return RecordingLayout(
-        types, offsets, **at, record_key=RECORD, thread=THREAD, storage_of=storage_of, fill=fill,
-        finish=Recorder.finish, tree_steps=TREE_STEPS,
+        types, offsets, NOW, operator_stubs(), RECORD, THREAD, storage_of, fill, Recorder.finish,
+        TREE_STEPS,
     )  # fmt: skip
 
 

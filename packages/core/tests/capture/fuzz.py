@@ -1,6 +1,7 @@
 """Random programs whose compiled form must give, leave and say what eager does.
 
-``python fuzz.py FIRST COUNT`` runs more of them than the tests do.
+``python fuzz.py FIRST COUNT [replay] [aot] [native] [steady]`` runs more of them than the tests do;
+``native`` with inductor's recorder, and ``steady`` with calls that are like those before.
 """
 
 from __future__ import annotations
@@ -300,6 +301,16 @@ def check(seed: int, make: Callable[[Any], Any], calls: int = 7, steady: bool = 
     return ""
 
 
+def record_natively() -> None:
+    """Let inductor's recorder serve all calls from the third on."""
+    from mortice._capture import compiled
+    from mortice._capture.kernels import install_recorder
+    from mortice_inductor.plugin import native_recorder
+
+    compiled.NATIVE_AFTER = 2
+    install_recorder(native_recorder)
+
+
 def main() -> None:
     import sys
     import traceback
@@ -325,11 +336,13 @@ def main() -> None:
                 compiled.replay = None
             return compiled
 
+    if "native" in sys.argv:
+        record_natively()
     first, count = int(sys.argv[1]), int(sys.argv[2])
     failed = 0
     for seed in range(first, first + count):
         try:
-            found = check(seed, make)
+            found = check(seed, make, steady="steady" in sys.argv)
         except Exception:
             found = f"seed {seed}\n{Program(seed).source}\n{traceback.format_exc(limit=-6)}"
         if found:

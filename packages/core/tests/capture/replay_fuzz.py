@@ -1,7 +1,7 @@
 """Random programs, called again and again while their world changes: compiled must equal eager.
 
-``python -m packages.core.tests.capture.replay_fuzz FIRST COUNT [grad|plain|all]`` runs that many seeds, says how
-many calls were replayed, and shows the programs that went wrong.
+``python -m packages.core.tests.capture.replay_fuzz FIRST COUNT [grad|plain|all] [native]`` runs that many seeds, says how
+many calls were replayed, and shows the programs that went wrong; ``native``: inductor's recorder records.
 """
 
 from __future__ import annotations
@@ -369,6 +369,10 @@ def difference(
 def main() -> None:
     first, count = int(sys.argv[1]), int(sys.argv[2])
     kinds = {"grad": [True], "plain": [False], "all": [False, True]}[(sys.argv[3:] or ["all"])[0]]
+    if "native" in sys.argv:
+        from packages.core.tests.capture.fuzz import record_natively
+
+        record_natively()
     counts: Counter[str] = Counter()
     wrong: dict[str, list[tuple[int, bool]]] = {"recorded": [], "replayed": []}
     for seed in range(first, first + count):

@@ -1,24 +1,22 @@
-"""The end of a recorded segment as a native function: what core's ``Recorder.finish`` does.
+"""The end of a recorded segment in native code: what core's ``Recorder.finish`` does.
 
 For ends that core describes as data (``Finale``): the tensors that are alive are those that were last
 time, nothing was written, and no thread is in a mode. Before the graph runs everything is looked at,
 and Python does it all if anything is unusual; what the graph gives is looked at before any of it is
-handed out, and core's own function does that if it is laid out otherwise. 0.2 us beside the graph;
-Python takes 3.5.
+handed out, and core's own function does that if it is laid out otherwise.
+
+Other threads that want what the segment computes wait while the recorder is ``busy``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
-from typing import Any
 
 import numpy as np
 
-from mortice.native import layout as core_layout
-from mortice.native import recording_layout
-from mortice_llvm.cpython import Code, make
 from mortice_llvm.cpython import layout as c
+
+from .writing import Writer
 
 #: Words of an output's row before its sizes: tensor, output of the graph, dimensions.
 _ROW = 3
@@ -26,26 +24,20 @@ _ROW = 3
 _HEAD = 2
 
 
-@cache
-def finish() -> Callable[..., Any]:
-    """``finish(recorder, step, finale) -> bool``: whether it has run the segment."""
-    return make(_Writer().code, "finish")
+class Finishing(Writer):
+    """Writes ``finish(recorder, step, finale) -> bool``: whether it has run the segment."""
 
-
-class _Writer:
-    def __init__(self) -> None:
-        self.code = code = Code("finish")
-        self.core = core_layout()
-        self.layout = recording_layout()
+    def write(self) -> None:
+        self.code.function("finish")
         self.need("icmp eq i64 %nargs, 3", "no")
-        self.recorder, self.step, self.finale = (code.field("%args", 8 * i) for i in range(3))
-        self.at = code.value("alloca i64, align 8")
+        self.recorder, self.step, self.finale = (self.code.field("%args", 8 * i) for i in range(3))
+        self.place = self.code.value("alloca i64, align 8")
         self.in_this_thread()
         self.nothing_unusual()
         self.lists()
         self.alive()
         self.tensors()
-        self.take()
+        self.hold()
         self.begin()
         self.run()
         self.look()
@@ -54,115 +46,53 @@ class _Writer:
 
     # -- pieces --------------------------------------------------------------------------------
 
-    def slot(self, of: str, kind: str, name: str) -> str:
-        return self.code.field(of, self.layout.offsets[kind][name])
-
     def mine(self, name: str) -> str:
         return self.slot(self.recorder, "recorder", name)
 
-    def need(self, condition: str, target: str) -> None:
-        self.code.unless(self.code.value(condition), target)
+    def own(self, name: str) -> str:
+        return self.slot(self.finale, "finale", name)
 
-    def is_object(self, x: str, thing: object, target: str) -> None:
-        self.code.same(x, self.code.object(thing), target)
-
-    def is_type(self, x: str, cls: type, target: str) -> None:
-        self.is_object(self.code.field(x, c.OB_TYPE), cls, target)
-
-    def external(self, name: str, result: str, types: str, *arguments: str) -> str:
-        return self.code.call_address(c.python_function(name), result, types, arguments)
-
-    def number(self, x: str) -> str:
-        return self.code.call("PyLong_AsLongLong", x)
-
-    def size(self, x: str) -> str:
-        """Of a list, tuple, bytes or dict."""
-        return self.code.field(x, c.LIST_SIZE, "i64")
-
-    def put(self, of: str, offset: int, x: str) -> None:
-        """Stores a reference in a slot; the old object is let go."""
-        old = self.code.field(of, offset)
-        self.code.call("Py_IncRef", x)
-        self.code.put(of, offset, x)
-        self.code.call("Py_DecRef", old)
-
-    def set(self, name: str, x: str) -> None:
-        self.put(self.recorder, self.layout.offsets["recorder"][name], x)
-
-    def item(self, items: str, index: str, type_: str = "ptr") -> str:
-        place = self.code.value(f"getelementptr {type_}, ptr {items}, i64 {index}")
-        return self.code.value(f"load {type_}, ptr {place}")
-
-    def store(self, items: str, index: str, x: str) -> None:
-        place = self.code.value(f"getelementptr ptr, ptr {items}, i64 {index}")
-        self.code.do(f"store ptr {x}, ptr {place}")
-
-    def inside(self, x: str, offset: int) -> str:
-        return self.code.value(f"getelementptr i8, ptr {x}, i64 {offset}")
-
-    def each(self, count: str, body: Callable[[str], None]) -> None:
-        """A loop over 0 .. count - 1."""
-        code = self.code
-        tag = code.fresh("each")
-        i = f"%{tag}i"
-        code.do(f"br label %{tag}before")
-        code.label(f"{tag}before")
-        code.do(f"%{tag}some = icmp sgt i64 {count}, 0")
-        code.do(f"br i1 %{tag}some, label %{tag}turn, label %{tag}done")
-        code.label(f"{tag}turn")
-        code.do(f"{i} = phi i64 [0, %{tag}before], [%{tag}next, %{tag}last]")
-        body(i)
-        code.do(f"br label %{tag}last")
-        code.label(f"{tag}last")
-        code.do(f"%{tag}next = add i64 {i}, 1")
-        code.do(f"%{tag}more = icmp slt i64 %{tag}next, {count}")
-        code.do(f"br i1 %{tag}more, label %{tag}turn, label %{tag}done")
-        code.label(f"{tag}done")
+    def items(self, name: str) -> str:
+        """Where the items of a list of the recorder lie."""
+        return self.code.field(self.mine(name), c.LIST_ITEMS)
 
     def each_output(self, body: Callable[[str, str], None]) -> None:
         """A loop over the finale's rows: ``body(number of the row, the row)``."""
         code = self.code
-        code.do(f"store i64 0, ptr {self.at}")
+        code.do(f"store i64 0, ptr {self.place}")
 
         def turn(f: str) -> None:
-            at = code.value(f"load i64, ptr {self.at}")
-            row = code.value(f"getelementptr i64, ptr {self.rows}, i64 {at}")
+            at = code.value(f"load i64, ptr {self.place}")
+            row = self.at(self.rows, at, "i64")
             extents = code.value(f"shl i64 {code.field(row, 16, 'i64')}, 1")
             past = code.value(f"add i64 {at}, {code.value(f'add i64 {extents}, {_ROW}')}")
-            code.do(f"store i64 {past}, ptr {self.at}")
+            code.do(f"store i64 {past}, ptr {self.place}")
             body(f, row)
 
-        self.each(self.outputs, turn)
+        code.each(self.outputs, turn)
 
     # -- before anything is changed ------------------------------------------------------------
 
     def in_this_thread(self) -> None:
         """The recorder records this very thread, which is in no mode but for ``no_grad``."""
-        self.is_object(self.mine("on"), True, "no")
-        ident = self.external("PyThread_get_thread_ident", "i64", "")
-        self.need(f"icmp eq i64 {self.number(self.mine('owner'))}, {ident}", "no")
-        state = self.code.object(self.core.state)
-        special = self.number(self.code.field(state, self.core.special))
-        recorders = self.number(self.code.field(state, self.layout.recorders))
         code = self.code
-        code.do(f"%plain = icmp eq i64 {special}, {recorders}")
-        code.do("br i1 %plain, label %in_default_mode, label %in_some_mode")
+        self.is_object(self.mine("on"), True, "no")
+        self.is_object(self.mine("asked"), 0, "no")
+        self.is_mine(self.recorder, "no")
+        plain = f"icmp eq ptr {self.state('special')}, {self.state('recorders')}"
+        code.branch(plain, "in_default_mode", "in_some_mode")
         code.label("in_default_mode")
-        self.is_object(self.slot(self.finale, "finale", "quiet"), False, "no")
-        code.do("br label %in_no_mode")
+        self.is_object(self.own("quiet"), False, "no")
+        self.go("in_no_mode")
         code.label("in_some_mode")
-        masks = self.external(
-            "PyObject_GetAttr", "ptr", "ptr, ptr", self.code.object(self.layout.thread),
-            code.object("masks"),
-        )  # fmt: skip
-        self.need(f"icmp ne ptr {masks}, null", "failed_early")
-        code.call("Py_DecRef", masks)  # the thread holds it
+        masks = code.call("PyDict_GetItemWithError", self.mine("fields"), code.object("masks"))
+        self.need(f"icmp ne ptr {masks}, null", "no")
         add, keep = (self.number(code.field(masks, c.TUPLE_ITEMS + 8 * i)) for i in range(2))
-        self.external("PyErr_Clear", "void", "")
+        code.call("PyErr_Clear")
         self.need(f"icmp eq i64 {add}, 0", "no")
-        self.need(f"icmp eq i64 {keep}, {~self.autograd}", "no")
-        self.is_object(self.slot(self.finale, "finale", "tracked"), False, "no")
-        code.do("br label %in_no_mode")
+        self.need(f"icmp eq i64 {keep}, {~self.core.autograd_bit}", "no")
+        self.is_object(self.own("tracked"), False, "no")
+        self.go("in_no_mode")
         code.label("in_no_mode")
 
     def nothing_unusual(self) -> None:
@@ -177,33 +107,31 @@ class _Writer:
         self.counts: dict[str, str] = {}
         for name in ("made", "leaves", "numbers"):
             self.counts[name] = count = self.size(self.mine(name))
-            wanted = self.number(self.slot(self.step, "step", name))
-            self.need(f"icmp eq i64 {count}, {wanted}", "no")
+            self.code.same(count, self.number(self.slot(self.step, "step", name)), "no", "i64")
 
     def referent(self, index: str) -> str:
         """The tensor that a number stands for, borrowed; None if it is gone."""
-        reference = self.item(self.code.field(self.mine("made"), c.LIST_ITEMS), index)
-        return self.external("PyWeakref_GetObject", "ptr", "ptr", reference)
+        return self.code.call("PyWeakref_GetObject", self.item(self.items("made"), index))
 
     def alive(self) -> None:
         code = self.code
-        alive = self.slot(self.finale, "finale", "alive")
-        self.need(f"icmp eq i64 {self.size(alive)}, {self.counts['made']}", "no")
+        alive = self.own("alive")
+        code.same(self.size(alive), self.counts["made"], "no", "i64")
         marks = self.inside(alive, c.BYTES_DATA)
 
         def turn(i: str) -> None:
             there = code.value(f"icmp ne ptr {self.referent(i)}, {code.object(None)}")
             wanted = code.value(f"icmp ne i8 {self.item(marks, i, 'i8')}, 0")
-            self.need(f"icmp eq i1 {there}, {wanted}", "no")
+            code.same(there, wanted, "no", "i1")
 
-        self.each(self.counts["made"], turn)
+        code.each(self.counts["made"], turn)
 
     def tensors(self) -> None:
         """Those that are alive are as they were made."""
         code, slots = self.code, self.core.slots
-        before = self.slot(self.finale, "finale", "before")
+        before = self.own("before")
         self.outputs = self.size(before)
-        self.rows = self.inside(self.slot(self.finale, "finale", "outputs"), c.BYTES_DATA)
+        self.rows = self.inside(self.own("outputs"), c.BYTES_DATA)
         keys = self.inside(before, c.TUPLE_ITEMS)
 
         def turn(f: str, row: str) -> None:
@@ -216,87 +144,75 @@ class _Writer:
 
     # -- the run -------------------------------------------------------------------------------
 
-    def take(self) -> None:
+    def hold(self) -> None:
         """Holds what is alive and the operands, in one row: finale, outs, tensors, operands."""
         code = self.code
-        operands = code.value(f"add i64 {self.counts['leaves']}, {self.counts['numbers']}")
+        leaves = self.counts["leaves"]
+        self.operand_count = code.value(f"add i64 {leaves}, {self.counts['numbers']}")
         first = code.value(f"add i64 {self.outputs}, {_HEAD}")
-        self.width = code.value(f"add i64 {first}, {operands}")
+        self.width = code.value(f"add i64 {first}, {self.operand_count}")
         self.row = code.value(f"alloca ptr, i64 {self.width}, align 8")
         self.living = self.inside(self.row, 8 * _HEAD)
-        self.operands = code.value(f"getelementptr ptr, ptr {self.row}, i64 {first}")
-        self.operand_count = operands
+        self.operands = self.at(self.row, first)
         code.put(self.row, 0, self.finale)
 
-        def hold(items: str, index: str, x: str) -> None:
+        def keep(items: str, index: str, x: str) -> None:
             code.call("Py_IncRef", x)
-            self.store(items, index, x)
+            code.do(f"store ptr {x}, ptr {self.at(items, index)}")
 
         self.each_output(
-            lambda f, row: hold(self.living, f, self.referent(code.field(row, 0, "i64")))
+            lambda f, row: keep(self.living, f, self.referent(code.field(row, 0, "i64")))
         )
-        leaves = code.field(self.mine("leaves"), c.LIST_ITEMS)
-        self.each(
-            self.counts["leaves"],
-            lambda i: hold(self.operands, i, self.slot(self.item(leaves, i), "leaf", "tensor")),
+        leaf = self.items("leaves")
+        code.each(
+            leaves,
+            lambda i: keep(self.operands, i, self.slot(self.item(leaf, i), "leaf", "tensor")),
         )
-        numbers = code.field(self.mine("numbers"), c.LIST_ITEMS)
-        rest = code.value(f"getelementptr ptr, ptr {self.operands}, i64 {self.counts['leaves']}")
-        self.each(self.counts["numbers"], lambda i: hold(rest, i, self.item(numbers, i)))
+        number, rest = self.items("numbers"), self.at(self.operands, leaves)
+        code.each(self.counts["numbers"], lambda i: keep(rest, i, self.item(number, i)))
 
     def begin(self) -> None:
-        """As core's ``Recorder._begin``."""
-        code, offsets = self.code, self.layout.offsets
-        none = code.object(None)
-        leaves = code.field(self.mine("leaves"), c.LIST_ITEMS)
-        storages = code.field(self.mine("storages"), c.LIST_ITEMS)
-
-        touched = code.field(self.mine("touched"), c.LIST_ITEMS)
-
-        def free(storage: str) -> None:
-            self.put(storage, offsets["storage"]["pending"], none)
+        """As core's ``Recorder._begin``; other threads wait from here on."""
+        code = self.code
+        self.set(self.recorder, "recorder", "busy", True)
+        leaves, storages = self.items("leaves"), self.items("storages")
+        touched = self.items("touched")
 
         def forget(i: str) -> None:
-            self.put(self.item(leaves, i), offsets["leaf"]["tensor"], none)
-            free(self.item(storages, i))
+            self.set(self.item(leaves, i), "leaf", "tensor", None)
+            self.set(self.item(storages, i), "storage", "pending", None)
 
-        self.each(self.counts["leaves"], forget)
-        self.each(self.size(self.mine("touched")), lambda i: free(self.item(touched, i)))
-        self.external("PyDict_Clear", "void", "ptr", self.mine("by_tensor"))
-        for name in ("leaves", "storages", "touched", "made", "numbers"):
-            items = self.mine(name)
-            count = self.size(items)
-            types = "ptr, i64, i64, ptr"
-            self.external("PyList_SetSlice", "i32", types, items, "0", count, "null")
+        code.each(self.counts["leaves"], forget)
+        code.each(
+            self.size(self.mine("touched")),
+            lambda i: self.set(self.item(touched, i), "storage", "pending", None),
+        )
         root = self.slot(self.mine("tree"), "tree", "root")
-        self.set("at", root)
-        self.set("ended", self.step)
-        self.put(root, offsets["step"]["ahead"], self.slot(self.step, "step", "after"))
-        more = code.value(f"add i64 {self.number(self.mine('flushes'))}, 1")
-        flushes = self.external("PyLong_FromLongLong", "ptr", "i64", more)
-        self.need(f"icmp ne ptr {flushes}, null", "failed")
-        self.set("flushes", flushes)
-        code.call("Py_DecRef", flushes)
-
-    def recorded(self, recorder: str, on: bool) -> None:
-        """Lets the thread's operators go to a recorder, or to None."""
-        thread, name = self.code.object(self.layout.thread), self.code.object("recorder")
-        self.external("PyObject_SetAttr", "i32", "ptr, ptr, ptr", thread, name, recorder)
-        self.set("on", self.code.object(on))
+        self.set(self.recorder, "recorder", "at", root)
+        self.set(self.recorder, "recorder", "ended", self.step)
+        self.set(root, "step", "ahead", self.slot(self.step, "step", "after"))
+        by_tensor = self.mine("by_tensor")
+        self.either(
+            f"icmp ne i64 {self.size(by_tensor)}, 0",
+            lambda: void(code.call("PyDict_Clear", by_tensor)),
+        )
+        for name in ("leaves", "storages", "touched", "made", "numbers"):
+            self.clear(self.mine(name))
+        self.add(self.recorder, "recorder", "flushes", 1, "failed")
 
     def run(self) -> None:
         code = self.code
-        self.recorded(code.object(None), False)
-        run = self.slot(self.finale, "finale", "run")
-        self.outs = code.call("PyObject_Vectorcall", run, self.operands, self.operand_count, "null")
+        self.listens(self.recorder, code.object(None))
+        self.set(self.recorder, "recorder", "on", False)
+        self.outs = code.call(
+            "PyObject_Vectorcall", self.own("run"), self.operands, self.operand_count, "null"
+        )
         code.put(self.row, 8, self.outs)
-        saved = code.value("alloca [3 x ptr], align 8")
-        parts = (saved, self.inside(saved, 8), self.inside(saved, 16))
-        self.external("PyErr_Fetch", "void", "ptr, ptr, ptr", *parts)
-        self.recorded(self.recorder, True)
-        self.put(code.object(self.core.state), self.layout.current, self.recorder)
-        values = [code.value(f"load ptr, ptr {x}") for x in parts]
-        self.external("PyErr_Restore", "void", "ptr, ptr, ptr", *values)
+        parts = self.fetch()
+        self.listens(self.recorder, self.recorder)
+        self.set(self.recorder, "recorder", "on", True)
+        self.set(code.object(self.core.state), "state", "current", self.recorder)
+        code.call("PyErr_Restore", *self.loaded(parts))
         self.need(f"icmp ne ptr {self.outs}, null", "failed")
 
     # -- the results ---------------------------------------------------------------------------
@@ -307,7 +223,7 @@ class _Writer:
 
     def mark(self, f: str) -> str:
         """Whether an output's tensor takes its history."""
-        marks = self.inside(self.slot(self.finale, "finale", "histories"), c.BYTES_DATA)
+        marks = self.inside(self.own("histories"), c.BYTES_DATA)
         return self.code.value(f"icmp ne i8 {self.item(marks, f, 'i8')}, 0")
 
     def look(self) -> None:
@@ -326,35 +242,24 @@ class _Writer:
             found = code.value(f"sext i32 {code.field(a, c.ARRAY_NDIM, 'i32')} to i64")
             code.same(found, dimensions, "otherwise", "i64")
             sizes = self.inside(row, 8 * _ROW)
-            steps = code.value(f"getelementptr i64, ptr {sizes}, i64 {dimensions}")
-            here = code.field(a, c.ARRAY_DIMS), code.field(a, c.ARRAY_STRIDES)
-
-            def extent(d: str) -> None:
-                for mine, wanted in zip(here, (sizes, steps)):
-                    a, b = (self.item(x, d, "i64") for x in (mine, wanted))
-                    code.same(a, b, "otherwise", "i64")
-
-            self.each(dimensions, extent)
+            steps = self.at(sizes, dimensions, "i64")
+            self.same_words(code.field(a, c.ARRAY_DIMS), sizes, dimensions, "otherwise")
+            self.same_words(code.field(a, c.ARRAY_STRIDES), steps, dimensions, "otherwise")
             keys = self.number(code.field(out, slots["_k"]))
             self.need(f"icmp ne i64 {keys}, -1", "unknown_keys")
-            has = code.value(f"icmp ne i64 {code.value(f'and i64 {keys}, {self.autograd}')}, 0")
+            tracked = code.value(f"and i64 {keys}, {self.core.autograd_bit}")
+            has = code.value(f"icmp ne i64 {tracked}, 0")
             free = code.value(f"xor i1 {self.mark(f)}, true")
             self.need(f"or i1 {has}, {free}", "otherwise")
 
         self.each_output(turn)
 
-    @property
-    def autograd(self) -> int:
-        return self.core.autograd_bit
-
     def hand_out(self) -> None:
         """As core's ``_become``."""
         code, slots = self.code, self.core.slots
         none = code.object(None)
-        after = self.inside(self.slot(self.finale, "finale", "after"), c.TUPLE_ITEMS)
-        tracked = code.value(
-            f"icmp eq ptr {self.slot(self.finale, 'finale', 'tracked')}, {code.object(True)}"
-        )
+        after = self.inside(self.own("after"), c.TUPLE_ITEMS)
+        tracked = code.value(f"icmp eq ptr {self.own('tracked')}, {code.object(True)}")
 
         def turn(f: str, row: str) -> None:
             t, out = self.item(self.living, f), self.out(row)
@@ -369,42 +274,43 @@ class _Writer:
             self.put(out, slots["_s"], kept)
 
         self.each_output(turn)
-        code.do("br label %done")
+        self.go("done")
 
     def leave(self) -> None:
         code = self.code
         code.label("unknown_keys")
         code.call("PyErr_Clear")
-        code.do("br label %otherwise")
+        self.go("otherwise")
         code.label("otherwise")
         fill = code.object(self.layout.fill)
         said = code.call("PyObject_Vectorcall", fill, self.row, self.width, "null")
         self.need(f"icmp ne ptr {said}, null", "failed_outs")
-        code.call("Py_DecRef", said)
-        code.do("br label %done")
+        self.drop(said)
+        self.go("done")
         code.label("done")
-        code.call("Py_DecRef", self.outs)
+        self.drop(self.outs)
         self.let_go()
-        yes = code.object(True)
-        code.call("Py_IncRef", yes)
-        code.do(f"ret ptr {yes}")
+        self.answer(True)
         code.label("failed_outs")
-        code.call("Py_DecRef", self.outs)
-        code.do("br label %failed")
-        code.label("failed_early")
-        code.do("ret ptr null")
+        self.drop(self.outs)
+        self.go("failed")
         code.label("failed")
         self.let_go()
         code.do("ret ptr null")
         code.label("no")
-        no = code.object(False)
-        code.call("Py_IncRef", no)
-        code.do(f"ret ptr {no}")
+        self.answer(False)
+
+    def answer(self, found: bool) -> None:
+        said = self.code.object(found)
+        self.code.call("Py_IncRef", said)
+        self.code.do(f"ret ptr {said}")
 
     def let_go(self) -> None:
-        code = self.code
+        """Nobody needs to wait any more; what was held may die."""
+        self.set(self.recorder, "recorder", "busy", False)
+        count = self.code.value(f"sub i64 {self.width}, {_HEAD}")
+        self.code.each(count, lambda i: self.drop(self.item(self.living, i)))
 
-        def turn(i: str) -> None:
-            code.call("Py_DecRef", self.item(self.living, i))
 
-        self.each(code.value(f"sub i64 {self.width}, {_HEAD}"), turn)
+def void(_: object) -> None:
+    """A statement's value is of no use."""

@@ -179,9 +179,6 @@ class _Machine:
         self.code.call("Py_DecRef", owned)
         self.set(owned)
 
-    def external(self, name: str, result: str, types: str, *arguments: str) -> str:
-        return self.code.call_address(c.python_function(name), result, types, arguments)
-
     # -- sources -------------------------------------------------------------------------------
 
     def on_form(self) -> None:
@@ -196,7 +193,7 @@ class _Machine:
         self.need("icmp ne ptr %kwnames, null")
         wanted = code.field("%p2", _SIZE, "i64")
         self.need(f"icmp eq i64 {code.field('%kwnames', _SIZE, 'i64')}, {wanted}")
-        self.code.each("form", wanted, lambda i: self._same_item("%kwnames", "%p2", i))
+        self.code.each(wanted, lambda i: self._same_item("%kwnames", "%p2", i))
         self.go()
 
     def _item(self, items: str, index: str, base: int = 0) -> str:
@@ -218,7 +215,7 @@ class _Machine:
         self.go()
 
     def on_weak(self) -> None:
-        found = self.external("PyWeakref_GetObject", "ptr", "ptr", "%p2")
+        found = self.code.call("PyWeakref_GetObject", "%p2")
         self.need(f"icmp ne ptr {found}, {self.code.object(None)}")
         self.set(found)
         self.go()
@@ -238,12 +235,11 @@ class _Machine:
         self.go()
 
     def on_instance_dict(self) -> None:
-        types = "ptr, ptr"
-        self.borrow(self.external("PyObject_GenericGetDict", "ptr", types, self.reg(2), "null"))
+        self.borrow(self.code.call("PyObject_GenericGetDict", self.reg(2), "null"))
         self.go()
 
     def on_attribute(self) -> None:
-        self.borrow(self.external("PyObject_GetAttr", "ptr", "ptr, ptr", self.reg(2), "%p3"))
+        self.borrow(self.code.call("PyObject_GetAttr", self.reg(2), "%p3"))
         self.go()
 
     def on_cell(self) -> None:
@@ -288,7 +284,7 @@ class _Machine:
     def on_int(self) -> None:
         value = self.reg(1)
         self.code.same(self.type_of(value), self.code.object(int), "miss")
-        found = self.external("PyLong_AsLongLongAndOverflow", "i64", "ptr, ptr", value, "%pad")
+        found = self.code.call("PyLong_AsLongLongAndOverflow", value, "%pad")
         self.need(f"icmp eq i64 {found}, %n2")
         self.need(f"icmp eq i32 {self.code.field('%pad', 0, 'i32')}, 0")
         self.go()
@@ -306,7 +302,7 @@ class _Machine:
         code.do("br i1 %identical, label %next, label %compared")
         code.label("compared")
         code.same(self.type_of(value), code.object(str), "miss")
-        found = self.external("PyUnicode_Compare", "i32", "ptr, ptr", value, "%p2")
+        found = self.code.call("PyUnicode_Compare", value, "%p2")
         self.need(f"icmp eq i32 {found}, 0")
         self.go()
 
@@ -326,17 +322,16 @@ class _Machine:
         code.put("%pad", 0, "0", "i64")
 
         def compare(i: str) -> None:
-            types = "ptr, ptr, ptr, ptr"
-            more = self.external("PyDict_Next", "i32", types, value, at, key, "null")
+            more = self.code.call("PyDict_Next", value, at, key, "null")
             self.need(f"icmp ne i32 {more}, 0")
             found = code.value(f"load ptr, ptr {key}")
             self.need(f"icmp eq ptr {found}, {self._item('%p2', i, c.TUPLE_ITEMS)}")
 
-        self.code.each("keys", wanted, compare)
+        self.code.each(wanted, compare)
         self.go()
 
     def on_holds(self) -> None:
-        found = self.external("PySequence_Contains", "i32", "ptr, ptr", self.reg(1), "%p2")
+        found = self.code.call("PySequence_Contains", self.reg(1), "%p2")
         wide = self.code.value(f"sext i32 {found} to i64")
         self.need(f"icmp eq i64 {wide}, %n3")
         self.go()
@@ -373,7 +368,7 @@ class _Machine:
                 a, b = (code.value(f"load i64, ptr {x}, align 8") for x in pair)
                 self.need(f"icmp eq i64 {a}, {b}")
 
-        self.code.each("dims", count, compare)
+        self.code.each(count, compare)
         self.go()
 
     def _ndarray(self) -> int:
@@ -403,7 +398,7 @@ class _Machine:
 
     # -- running -------------------------------------------------------------------------------
 
-    def _registers(self, tag: str, block: str, count: str, into: str, base: int) -> None:
+    def _registers(self, block: str, count: str, into: str, base: int) -> None:
         """References to the registers that a block names, each a new one."""
         code = self.code
 
@@ -417,17 +412,17 @@ class _Machine:
             target = code.value(f"getelementptr ptr, ptr {at}, i64 {i}")
             code.do(f"store ptr {value}, ptr {target}, align 8")
 
-        self.code.each(tag, count, copy)
+        self.code.each(count, copy)
 
-    def _found(self, tag: str) -> str:
+    def _found(self) -> str:
         """A new tuple of the registers in the block ``%p2``, ``%n3`` of them."""
         made = self.code.call("PyTuple_New", "%n3")
         self.code.unless(self.code.value(f"icmp ne ptr {made}, null"), "fail")
-        self._registers(tag, "%p2", "%n3", made, c.TUPLE_ITEMS)
+        self._registers("%p2", "%n3", made, c.TUPLE_ITEMS)
         return made
 
     def on_finish(self) -> None:
-        found = self._found("finish")
+        found = self._found()
         result = self._call_python("%p1", [found])
         self.code.call("Py_DecRef", found)
         self.code.do(f"ret ptr {result}")
@@ -436,13 +431,13 @@ class _Machine:
         """The inputs are held meanwhile: other threads may run."""
         code = self.code
         given = code.value("alloca ptr, i64 %n3, align 8")
-        self._registers("run", "%p2", "%n3", given, 0)
+        self._registers("%p2", "%n3", given, 0)
         outs = code.call("PyObject_Vectorcall", "%p1", given, "%n3", "null")
 
         def release(i: str) -> None:
             code.call("Py_DecRef", self._item(given, i))
 
-        self.code.each("release", "%n3", release)
+        self.code.each("%n3", release)
         code.unless(code.value(f"icmp ne ptr {outs}, null"), "fail")
         code.do(f"store ptr {outs}, ptr %outs_slot")
         self.go()
@@ -479,7 +474,7 @@ class _Machine:
         number = code.value(f"ptrtoint ptr {count} to i64")
         found = code.call("PyTuple_New", number)
         code.unless(code.value(f"icmp ne ptr {found}, null"), "fail_outs")
-        self._registers("settle", block, number, found, c.TUPLE_ITEMS)
+        self._registers(block, number, found, c.TUPLE_ITEMS)
         outs = self.outs()
         result = self._call_python(function, [outs, found])
         code.call("Py_DecRef", found)
@@ -519,7 +514,7 @@ class _Machine:
             target = code.value(f"getelementptr ptr, ptr {items}, i64 {i}")
             code.do(f"store ptr {found}, ptr {target}, align 8")
 
-        self.code.each(tag, "%n2", copy)
+        self.code.each("%n2", copy)
         code.call("Py_DecRef", outs)
         code.do(f"ret ptr {made}")
 

@@ -170,7 +170,7 @@ class _Writer:
         code.same(self.word("busy", "i64"), "0", "miss", "i64")
         self.rows("arguments", self.argument)
         self.rows("inputs", self.input)
-        code.each("clear", self.count, lambda i: self.keep(i, "null"))
+        code.each(self.count, lambda i: self.keep(i, "null"))
         self.rows("made", self.allocate)
         self.launch()
         self.rows("checks", self.check)
@@ -178,7 +178,7 @@ class _Writer:
         self.result = code.call("PyTuple_New", self.outputs)
         code.unless(code.value(f"icmp ne ptr {self.result}, null"), "failed")
         self.rows("outputs", self.output)
-        self.free("rest")
+        self.free()
         code.do(f"ret ptr {self.result}")
         self.ends()
 
@@ -197,7 +197,7 @@ class _Writer:
             far = code.value(f"mul i64 {i}, {8 * ROWS[name]}")
             body(i, code.value(f"getelementptr i8, ptr {first}, i64 {far}"))
 
-        code.each(name, self.word(name, "i64"), turn)
+        code.each(self.word(name, "i64"), turn)
 
     def at(self, base: str, index: str, unit: str = "ptr") -> str:
         return self.code.value(f"getelementptr {unit}, ptr {base}, i64 {index}")
@@ -213,10 +213,10 @@ class _Writer:
     def keep(self, index: str, array: str) -> None:
         self.code.do(f"store ptr {array}, ptr {self.at(self.arrays, index)}, align 8")
 
-    def free(self, tag: str) -> None:
+    def free(self) -> None:
         """Gives up the arrays that nobody has taken over."""
         self.code.each(
-            tag, self.count, lambda i: void(self.code.call("Py_DecRef", self.load(self.arrays, i)))
+            self.count, lambda i: void(self.code.call("Py_DecRef", self.load(self.arrays, i)))
         )
 
     def choose(
@@ -247,8 +247,7 @@ class _Writer:
         def is_integer() -> None:
             """One of more than 64 bits goes to the program, which refuses it."""
             code.same(kind, code.object(int), "miss")
-            read = c.python_function("PyLong_AsLongLongAndOverflow")
-            value = code.call_address(read, "i64", "ptr, ptr", [given, self.overflow])
+            value = code.call("PyLong_AsLongLongAndOverflow", given, self.overflow)
             code.same(code.field(self.overflow, 0, "i32"), "0", "miss", "i32")
             self.put(row, 1, value, "i64")
 
@@ -262,8 +261,7 @@ class _Writer:
         same = code.value(f"icmp eq ptr {kind}, {self.tensor}")
         code.do(f"br i1 {same}, label %plain, label %sub")
         code.label("sub")
-        subtype = c.python_function("PyType_IsSubtype")
-        found = code.call_address(subtype, "i32", "ptr, ptr", [kind, self.tensor])
+        found = code.call("PyType_IsSubtype", kind, self.tensor)
         derived = code.value(f"icmp ne i32 {found}, 0")
         code.do(f"br i1 {derived}, label %plain, label %miss")
         code.label("plain")
@@ -357,10 +355,10 @@ class _Writer:
         code.call("Py_DecRef", self.result)
         code.do("br label %failed")
         code.label("failed")
-        self.free("lost")
+        self.free()
         code.do("ret ptr null")
         code.label("wrong")
-        self.free("refused")
+        self.free()
         code.do("br label %miss")
         code.label("miss")
         given = [self.word("program"), "%args", "%nargs", "%kwnames"]

@@ -7,7 +7,6 @@ import threading
 import time
 import types
 import warnings
-from threading import get_ident
 from typing import Any
 
 from mortice._capture import instances
@@ -18,7 +17,7 @@ from mortice._capture.interpret import by_operator
 from mortice._capture.kernels import install_recorder
 from mortice._capture.native_seam import NATIVE_AFTER, NATIVE_RECORDER
 from mortice._capture.reasons import note_recompiled
-from mortice._capture.recorder import Recorder
+from mortice._capture.recorder import Recorder, this_thread
 from mortice._capture.replay import Replay
 from mortice._capture.segment import Plan, Segment, wanted_cells
 from mortice._capture.stance import NOW, never, refuse
@@ -39,7 +38,10 @@ class Compiled:
         fn: the function. settings: what compile was asked for (``_compile.settings.Settings``).
         segments: what was compiled, in order. replay: answers calls, if it can without running the
             function (``replay.Replay``); None once it is known that it cannot. records: traces kept for reports.
+        native: answers calls in native code, the others by ``by_python``; None until a backend has it.
     """
+
+    __slots__ = ("__dict__", "__weakref__", "native")
 
     def __init__(self, fn: Any, settings: Any) -> None:
         self.fn = fn
@@ -47,7 +49,6 @@ class Compiled:
         self.segments: list[Segment] = []
         self.verdict: Any = Verdict()
         self.replay: Any = Replay(self)
-        #: Answers calls in native code, the others by ``by_python``; None until a backend has it.
         self.native: Any = None
         self.records: list[CallTrace] = []
         self._keep_traces = 0
@@ -145,7 +146,8 @@ class Compiled:
         if recorder is None:
             recorder = Recorder(self, tree)
         tree.recorder = recorder
-        recorder.owner = get_ident()
+        recorder.owner = this_thread()
+        recorder.fields = THREAD.__dict__
         recorder.ended = root = tree.root
         root.ahead = root.after
         if traced or self._keep_traces:

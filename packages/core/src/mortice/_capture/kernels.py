@@ -17,9 +17,11 @@ from mortice._capture import effects
 from mortice._capture.draws import WITHOUT_ARGUMENT
 from mortice._capture.native_seam import NATIVE_RECORDER, NativeRecorder
 from mortice._capture.reading import read_value
+from mortice._capture.stubs import operator_stubs
 from mortice._capture.tree import Leaf
 from mortice._dispatch import backends
 from mortice._dispatch import keys as K
+from mortice._dispatch.bind import default_of
 from mortice._dispatch.operator import Kernel, Operator, clear_tables, get, mark_composite
 from mortice._dispatch.state import GLOBAL, THREAD, unrecorded
 from mortice._tensor import rows
@@ -44,22 +46,18 @@ class Call:
         form: ``fresh`` (makes tensors), ``view``, ``inplace``, ``mutating`` (writes to some arguments
             and makes tensors).
         generator: position of its generator argument; draws: whether it may draw without one.
+        table: the operator's dispatch table. stubs: what may stand for the operator where it is called
+            without a key set: the table, and the function behind one of Python's operators.
+        defaults: values of arguments that are left out. letters: ``kinds`` as bytes. kernel: what records
+            it, where that needs nothing around it; for native code.
         sizes: positions of integer arguments that may follow from sizes.
         raises: whether the segment ends with it, because it may refuse values.
     """
 
     __slots__ = (
-        "beneath",
-        "draws",
-        "form",
-        "generator",
-        "grad",
-        "keys",
-        "kinds",
-        "op",
-        "raises",
-        "sizes",
-    )
+        "beneath", "defaults", "draws", "form", "generator", "grad", "kernel", "keys", "kinds", "letters", "op",
+        "raises", "sizes", "stubs", "table",
+    )  # fmt: skip
 
     def __init__(self, op: Operator, keys: int) -> None:
         self.op = op
@@ -75,6 +73,11 @@ class Call:
         at = self.kinds.find("G")
         self.generator = None if at < 0 else at
         self.draws = op.name in WITHOUT_ARGUMENT
+        self.table = op.table
+        self.letters = self.kinds.encode()
+        self.defaults = tuple([default_of(a) for a in op.schema.arguments])
+        self.stubs: tuple[Any, ...] = (op.table, *operator_stubs(op.name))
+        self.kernel: Kernel | None = None
 
     def __repr__(self) -> str:
         return f"<Call {self.op.name} {K.describe(self.keys)}>"
@@ -376,7 +379,9 @@ def _recording(op: Operator, keys: int) -> Kernel:
     if direct and NATIVE_RECORDER:
         recorded = NATIVE_RECORDER[0].recording(call, call.kinds, recorded)
     if keys & K.VIEW and GLOBAL.views_may_be_stale:
+        call.kernel = None
         return _refreshing(op, call, recorded)
+    call.kernel = recorded
     return recorded
 
 
@@ -385,6 +390,16 @@ def install_recorder(find: Callable[[], NativeRecorder | None] | None) -> None:
     made = find() if find is not None and not NATIVE_RECORDER else None
     if made is not None:
         NATIVE_RECORDER.append(made)
+        made.take_over()
+        GLOBAL.quick = made.quick
+        clear_tables()
+
+
+def uninstall_recorder() -> None:
+    """Record in Python again, as before ``install_recorder``."""
+    if NATIVE_RECORDER:
+        NATIVE_RECORDER.pop().give_back()
+        GLOBAL.quick = None
         clear_tables()
 
 

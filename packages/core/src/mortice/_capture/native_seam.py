@@ -73,14 +73,23 @@ class NativeRecorder:
         recording: ``recording(call, kinds, python) -> kernel``: the Python kernel that records an
             operator (``kernels.py``), or a native one that means the same and falls back on it.
         finish: ``finish(recorder, step, finale) -> bool``: does what ``Recorder.finish`` does, or
-            nothing, and says which. What it raises is the graph's error.
+            nothing, and says which. What it raises is the graph's error. Other threads wait while it runs
+            (``Recorder.busy``).
         call: ``call(fn, trees, python, raised) -> callable``: ``python``, or a native function of the
             same meaning (``Compiled.call_recorded``).
+        quick: ``quick(table, *operands)``: the result of the operator of a dispatch table, where it is the
+            one expected next with these operands, or None.
+        take_over, give_back: from one to the other, Python functions that C code calls, those behind
+            Python's operators (``RecordingLayout.stubs``) and ``Compiled.__call__``, may be answered without
+            running them. They stay the objects that they are.
     """
 
     recording: Callable[[Any, str, Callable[..., Any]], Callable[..., Any]]
     finish: Callable[[Any, Any, Any], bool]
     call: Callable[[Any, list[Any], Callable[..., Any], Callable[..., Any]], Callable[..., Any]]
+    quick: Callable[..., Any]
+    take_over: Callable[[], None]
+    give_back: Callable[[], None]
 
 
 #: The native recorder, if there is one.

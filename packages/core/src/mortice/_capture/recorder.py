@@ -38,7 +38,8 @@ class _Turn:
     """A recorder's lock for a thread that is not its owner: no step is half done, and none begins.
 
     The owner says that it is ``busy`` before it looks whether it is ``asked``, the other thread asks
-    before it looks whether the owner is busy; so one of the two sees the other.
+    before it looks whether the owner is busy; so one of the two sees the other. The lock is free while
+    the other thread waits, for what the owner is busy with may need it.
     """
 
     def __init__(self, recorder: Recorder) -> None:
@@ -47,18 +48,28 @@ class _Turn:
     def __enter__(self) -> None:
         recorder = self.recorder
         recorder.lock.acquire()
-        self.before = recorder.asked
-        recorder.asked = True
+        recorder.asked += 1
         try:
-            while recorder.busy:  # the owner is within a microsecond of the end of a step
-                time.sleep(1e-5)
+            pause = 1e-5  # a step takes a microsecond, a graph may take long
+            while recorder.busy:
+                recorder.lock.release()
+                try:
+                    time.sleep(pause)
+                finally:
+                    recorder.lock.acquire()
+                pause = min(2 * pause, 1e-3)
         except BaseException:
             self.__exit__()
             raise
 
     def __exit__(self, *exc: object) -> None:
-        self.recorder.asked = self.before
+        self.recorder.asked -= 1
         self.recorder.lock.release()
+
+
+def this_thread() -> bytes:
+    """The thread's number, as native code reads it."""
+    return get_ident().to_bytes(8, "little")
 
 
 class Failed:
@@ -82,8 +93,8 @@ class Recorder:
     """
 
     __slots__ = (
-        "acquire", "asked", "at", "busy", "by_tensor", "compiled", "draws", "ended", "flushes", "generators", "hazards",
-        "histories", "leaves", "lock", "made", "numbers", "on", "owner", "place", "prefix", "release", "storages",
+        "asked", "at", "busy", "by_tensor", "compiled", "draws", "ended", "fields", "flushes", "generators",
+        "hazards", "histories", "leaves", "lock", "made", "numbers", "on", "owner", "place", "prefix", "storages",
         "touched", "trace", "tree", "watch",
     )  # fmt: skip
 
@@ -91,11 +102,13 @@ class Recorder:
         self.compiled = compiled
         self.tree = tree
         self.lock = threading.RLock()
-        self.acquire, self.release = self.lock.acquire, self.lock.release
-        #: The thread whose call it is; whether it is in a step that takes no lock; whether another
-        #: thread waits for it to be in none.
-        self.owner = 0
-        self.busy = self.asked = False
+        #: The thread whose call it is, and that thread's part of ``THREAD``.
+        self.owner = b""
+        self.fields: dict[str, Any] = {}
+        #: Whether it is in a step, or an end, that takes no lock; how many other threads wait for it to
+        #: be in none.
+        self.busy = False
+        self.asked = 0
         #: Whether its thread's operators go to it: whether it is ``THREAD.recorder`` there.
         self.on = False
         self.at: Step = tree.root
@@ -300,7 +313,7 @@ class Recorder:
 
     def flush(self, why: str = "memory is read", *, allowed: bool = False) -> None:
         """Run what is recorded, since the function needs it now; see ``breaks.note``."""
-        with self.lock if get_ident() == self.owner else _Turn(self):
+        with self.lock if this_thread() == self.owner else _Turn(self):
             self._rewind()
             if self.at.parent is not None:
                 breaks.note(self, why, allowed=allowed)

@@ -18,6 +18,8 @@ class Now:
     ``eager``: compiled functions run as they are; ``compiles``: what was not captured may be.
     """
 
+    __slots__ = ("compiles", "eager", "name")
+
     def __init__(self) -> None:
         self.put("default")
 

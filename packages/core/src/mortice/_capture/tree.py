@@ -138,13 +138,15 @@ class Step:
         ahead: the step that followed last time. after: the first of the next segment, where one ended
             with this step last time; the root's is the first of a call.
         ends: whether the segment ends with it, because it may refuse values.
+        by_keys: whether the kernel is that of the operands' keys, no mode having had a say. epoch: the
+            ``GLOBAL.epoch`` in which a stub was seen to come to it, if by_keys; for native code.
         line: (file, line, function) of the user's call.
         usual: how the path ended here last time, if native code can (``finale.Finale``).
         leaves, numbers, generators, made: how many the path has had, this step's included.
     """
 
     __slots__ = (
-        "after", "ahead", "call", "children", "edge", "ends", "generators", "handle", "key", "leaves", "line",
+        "after", "ahead", "by_keys", "call", "children", "edge", "ends", "epoch", "generators", "handle", "key", "leaves", "line",
         "made", "new_leaves", "number_positions", "numbers", "outputs", "parent", "plans", "result",
         "simple", "token", "usual", "wants",
     )  # fmt: skip
@@ -160,7 +162,8 @@ class Step:
         self.outputs: list[Output | None] = []
         self.plans: dict[Any, Any] = {}
         self.usual: Any = None
-        self.simple = self.ends = False
+        self.simple = self.ends = self.by_keys = False
+        self.epoch = -1
         self.result: Any = None
         self.line: tuple[str, int, str] = ("", 0, "")
         self.new_leaves: tuple[Leaf, ...] = ()

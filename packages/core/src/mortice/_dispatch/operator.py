@@ -175,7 +175,7 @@ class Operator:
         """The library that defined the operator is gone; calls now say so."""
         self.gone = where
         self.kernels.clear()
-        self.table.clear()
+        _clear(self.table)
 
     # -- resolution ----------------------------------------------------------------------------
 
@@ -229,7 +229,7 @@ class Operator:
 
     def register(self, key: str, kernel: Kernel) -> None:
         self.kernels.setdefault(key, []).append(kernel)
-        self.table.clear()
+        _clear(self.table)
 
     def unregister(self, key: str, kernel: Kernel) -> None:
         stack = self.kernels.get(key, [])
@@ -237,7 +237,7 @@ class Operator:
             stack.remove(kernel)
         if not stack:
             self.kernels.pop(key, None)
-        self.table.clear()
+        _clear(self.table)
 
     # -- rows ----------------------------------------------------------------------------------
 
@@ -266,7 +266,13 @@ class Operator:
 def clear_tables() -> None:
     """Forget every resolution: a device, a fallback or a global rule has changed."""
     for entries in TABLES.values():
-        entries.clear()
+        _clear(entries)
+
+
+def _clear(entries: Table) -> None:
+    """Forget an operator's resolutions; native code sees that by the epoch."""
+    entries.clear()
+    GLOBAL.epoch += 1
 
 
 # -- rules by functionality, from the highest priority ------------------------------------------
@@ -519,7 +525,7 @@ def add_operator(op: Operator, packet: str) -> None:
 
 def remove_operator(op: Operator, packet: str) -> None:
     _OPERATORS.pop(op.name, None)
-    op.table.clear()
+    _clear(op.table)
     names = _EXTRA_PACKETS.get(packet, [])
     if op.name in names:
         names.remove(op.name)

@@ -25,7 +25,8 @@ from mortice._dispatch.keys import (
 
 class _Global:
     __slots__ = (
-        "current", "recorders", "recording", "settle", "special", "views_may_be_stale", "watch",
+        "current", "epoch", "quick", "recorders", "recording", "settle", "special", "views_may_be_stale",
+        "watch",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -37,6 +38,11 @@ class _Global:
         #: The recorder that began or went on last, in whatever thread; for native code, which asks it
         #: whether it is ``on`` in its own (``_capture/recorder.py``).
         self.current: Any = None
+        #: How often dispatch tables were cleared: what they said under another number may be wrong.
+        self.epoch = 0
+        #: ``quick(table, *operands)``: what a native recorder gives for an operator that is expected
+        #: next with these operands, or None; None where there is no such recorder.
+        self.quick: Callable[..., Any] | None = None
         #: ``settle(tensor or storage, reader)``: bring memory up to date; ``reader`` names who asks.
         self.settle: Callable[[Any, str], None] = lambda what, reader: None
         #: Threads in anomaly mode or with saved-tensor hooks: recorders look only while it is not 0.

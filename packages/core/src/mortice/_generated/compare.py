@@ -16,6 +16,7 @@ def eq(input, other, *, out=None, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_eq_Tensor, input, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_eq_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -37,6 +38,7 @@ def Tensor_eq(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_eq_Tensor, self, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_eq_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -121,6 +123,7 @@ def ne(input, other, *, out=None, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_ne_Tensor, input, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_ne_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -142,6 +145,7 @@ def Tensor_ne(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_ne_Tensor, self, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_ne_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -226,6 +230,7 @@ def not_equal(input, other, *, out=None, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_not_equal_Tensor, input, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_not_equal_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -247,6 +252,7 @@ def Tensor_not_equal(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_not_equal_Tensor, self, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_not_equal_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -312,6 +318,7 @@ def lt(input, other, *, out=None, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_lt_Tensor, input, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_lt_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -333,6 +340,7 @@ def Tensor_lt(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_lt_Tensor, self, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_lt_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -417,6 +425,7 @@ def less(input, other, *, out=None, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_less_Tensor, input, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_less_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -438,6 +447,7 @@ def Tensor_less(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_less_Tensor, self, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_less_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -503,6 +513,7 @@ def le(input, other, *, out=None, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_le_Tensor, input, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_le_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -524,6 +535,7 @@ def Tensor_le(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_le_Tensor, self, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_le_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -608,6 +620,7 @@ def less_equal(input, other, *, out=None, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_less_equal_Tensor, input, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_less_equal_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -629,6 +642,7 @@ def Tensor_less_equal(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_less_equal_Tensor, self, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_less_equal_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -694,6 +708,7 @@ def gt(input, other, *, out=None, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_gt_Tensor, input, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_gt_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -715,6 +730,7 @@ def Tensor_gt(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_gt_Tensor, self, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_gt_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -799,6 +815,7 @@ def greater(input, other, *, out=None, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_greater_Tensor, input, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_greater_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -820,6 +837,7 @@ def Tensor_greater(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_greater_Tensor, self, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_greater_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -885,6 +903,7 @@ def ge(input, other, *, out=None, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_ge_Tensor, input, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_ge_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -906,6 +925,7 @@ def Tensor_ge(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_ge_Tensor, self, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_ge_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -990,6 +1010,7 @@ def greater_equal(input, other, *, out=None, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_greater_equal_Tensor, input, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_greater_equal_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1011,6 +1032,7 @@ def Tensor_greater_equal(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_greater_equal_Tensor, self, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_greater_equal_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1075,6 +1097,7 @@ def logical_and(input, other, *, out=None, **kwargs):
     try:
         keys = input._k | other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_logical_and, input, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_logical_and[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1095,6 +1118,7 @@ def Tensor_logical_and(self, other, **kwargs):
     try:
         keys = self._k | other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_logical_and, self, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_logical_and[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1157,6 +1181,7 @@ def logical_or(input, other, *, out=None, **kwargs):
     try:
         keys = input._k | other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_logical_or, input, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_logical_or[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1177,6 +1202,7 @@ def Tensor_logical_or(self, other, **kwargs):
     try:
         keys = self._k | other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_logical_or, self, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_logical_or[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1239,6 +1265,7 @@ def logical_xor(input, other, *, out=None, **kwargs):
     try:
         keys = input._k | other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_logical_xor, input, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_logical_xor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1259,6 +1286,7 @@ def Tensor_logical_xor(self, other, **kwargs):
     try:
         keys = self._k | other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_logical_xor, self, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_logical_xor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1322,6 +1350,7 @@ def bitwise_and(input, other, *, out=None, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_bitwise_and_Tensor, input, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_bitwise_and_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1343,6 +1372,7 @@ def Tensor_bitwise_and(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_bitwise_and_Tensor, self, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_bitwise_and_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1446,6 +1476,7 @@ def bitwise_or(input, other, *, out=None, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_bitwise_or_Tensor, input, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_bitwise_or_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1467,6 +1498,7 @@ def Tensor_bitwise_or(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_bitwise_or_Tensor, self, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_bitwise_or_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1570,6 +1602,7 @@ def bitwise_xor(input, other, *, out=None, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_bitwise_xor_Tensor, input, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_bitwise_xor_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1591,6 +1624,7 @@ def Tensor_bitwise_xor(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_bitwise_xor_Tensor, self, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_bitwise_xor_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1694,6 +1728,7 @@ def bitwise_left_shift(input, other, *, out=None, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_bitwise_left_shift_Tensor, input, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_bitwise_left_shift_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1715,6 +1750,7 @@ def Tensor_bitwise_left_shift(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_bitwise_left_shift_Tensor, self, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_bitwise_left_shift_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1818,6 +1854,7 @@ def bitwise_right_shift(input, other, *, out=None, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_bitwise_right_shift_Tensor, input, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_bitwise_right_shift_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1839,6 +1876,7 @@ def Tensor_bitwise_right_shift(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_bitwise_right_shift_Tensor, self, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_bitwise_right_shift_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1941,6 +1979,7 @@ def equal(input, other, **kwargs):
     try:
         keys = input._k | other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_equal, input, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_equal[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1961,6 +2000,7 @@ def Tensor_equal(self, other, **kwargs):
     try:
         keys = self._k | other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_equal, self, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_equal[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1982,6 +2022,7 @@ def isclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=False, **kwargs):
     try:
         keys = input._k | other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_isclose, input, other, rtol, atol, equal_nan)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_isclose[keys]
     except (AttributeError, KeyError, TypeError):
@@ -2002,6 +2043,7 @@ def Tensor_isclose(self, other, rtol=1e-05, atol=1e-08, equal_nan=False, **kwarg
     try:
         keys = self._k | other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_isclose, self, other, rtol, atol, equal_nan)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_isclose[keys]
     except (AttributeError, KeyError, TypeError):
@@ -2023,6 +2065,7 @@ def allclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=False, **kwargs):
     try:
         keys = input._k | other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_allclose, input, other, rtol, atol, equal_nan)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_allclose[keys]
     except (AttributeError, KeyError, TypeError):
@@ -2043,6 +2086,7 @@ def Tensor_allclose(self, other, rtol=1e-05, atol=1e-08, equal_nan=False, **kwar
     try:
         keys = self._k | other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_allclose, self, other, rtol, atol, equal_nan)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_allclose[keys]
     except (AttributeError, KeyError, TypeError):
@@ -2058,3 +2102,5 @@ def Tensor_allclose(self, other, rtol=1e-05, atol=1e-08, equal_nan=False, **kwar
 _m_allclose.public = Tensor_allclose
 FUNCTIONS = {"eq": eq, "eq_": eq_, "ne": ne, "ne_": ne_, "not_equal": not_equal, "not_equal_": not_equal_, "lt": lt, "lt_": lt_, "less": less, "less_": less_, "le": le, "le_": le_, "less_equal": less_equal, "less_equal_": less_equal_, "gt": gt, "gt_": gt_, "greater": greater, "greater_": greater_, "ge": ge, "ge_": ge_, "greater_equal": greater_equal, "greater_equal_": greater_equal_, "logical_and": logical_and, "logical_and_": logical_and_, "logical_or": logical_or, "logical_or_": logical_or_, "logical_xor": logical_xor, "logical_xor_": logical_xor_, "bitwise_and": bitwise_and, "bitwise_and_": bitwise_and_, "bitwise_or": bitwise_or, "bitwise_or_": bitwise_or_, "bitwise_xor": bitwise_xor, "bitwise_xor_": bitwise_xor_, "bitwise_left_shift": bitwise_left_shift, "bitwise_left_shift_": bitwise_left_shift_, "bitwise_right_shift": bitwise_right_shift, "bitwise_right_shift_": bitwise_right_shift_, "equal": equal, "isclose": isclose, "allclose": allclose}
 METHODS = {"eq": Tensor_eq, "__eq__": Tensor_op_eq, "eq_": Tensor_eq_, "ne": Tensor_ne, "__ne__": Tensor_op_ne, "ne_": Tensor_ne_, "not_equal": Tensor_not_equal, "not_equal_": Tensor_not_equal_, "lt": Tensor_lt, "__lt__": Tensor_op_lt, "lt_": Tensor_lt_, "less": Tensor_less, "less_": Tensor_less_, "le": Tensor_le, "__le__": Tensor_op_le, "le_": Tensor_le_, "less_equal": Tensor_less_equal, "less_equal_": Tensor_less_equal_, "gt": Tensor_gt, "__gt__": Tensor_op_gt, "gt_": Tensor_gt_, "greater": Tensor_greater, "greater_": Tensor_greater_, "ge": Tensor_ge, "__ge__": Tensor_op_ge, "ge_": Tensor_ge_, "greater_equal": Tensor_greater_equal, "greater_equal_": Tensor_greater_equal_, "logical_and": Tensor_logical_and, "logical_and_": Tensor_logical_and_, "logical_or": Tensor_logical_or, "logical_or_": Tensor_logical_or_, "logical_xor": Tensor_logical_xor, "logical_xor_": Tensor_logical_xor_, "bitwise_and": Tensor_bitwise_and, "__and__": Tensor_op_bitwise_and, "__rand__": Tensor_op_bitwise_and, "bitwise_and_": Tensor_bitwise_and_, "__iand__": Tensor_op_bitwise_and_, "bitwise_or": Tensor_bitwise_or, "__or__": Tensor_op_bitwise_or, "__ror__": Tensor_op_bitwise_or, "bitwise_or_": Tensor_bitwise_or_, "__ior__": Tensor_op_bitwise_or_, "bitwise_xor": Tensor_bitwise_xor, "__xor__": Tensor_op_bitwise_xor, "__rxor__": Tensor_op_bitwise_xor, "bitwise_xor_": Tensor_bitwise_xor_, "__ixor__": Tensor_op_bitwise_xor_, "bitwise_left_shift": Tensor_bitwise_left_shift, "__lshift__": Tensor_op_bitwise_left_shift, "bitwise_left_shift_": Tensor_bitwise_left_shift_, "__ilshift__": Tensor_op_bitwise_left_shift_, "bitwise_right_shift": Tensor_bitwise_right_shift, "__rshift__": Tensor_op_bitwise_right_shift, "bitwise_right_shift_": Tensor_bitwise_right_shift_, "__irshift__": Tensor_op_bitwise_right_shift_, "equal": Tensor_equal, "isclose": Tensor_isclose, "allclose": Tensor_allclose}
+#: What Python's operators call, by the overload that it calls in line.
+OPERATORS = {"eq.Tensor": Tensor_op_eq, "ne.Tensor": Tensor_op_ne, "lt.Tensor": Tensor_op_lt, "le.Tensor": Tensor_op_le, "gt.Tensor": Tensor_op_gt, "ge.Tensor": Tensor_op_ge, "bitwise_and.Tensor": Tensor_op_bitwise_and, "bitwise_and_.Tensor": Tensor_op_bitwise_and_, "bitwise_or.Tensor": Tensor_op_bitwise_or, "bitwise_or_.Tensor": Tensor_op_bitwise_or_, "bitwise_xor.Tensor": Tensor_op_bitwise_xor, "bitwise_xor_.Tensor": Tensor_op_bitwise_xor_, "bitwise_left_shift.Tensor": Tensor_op_bitwise_left_shift, "bitwise_left_shift_.Tensor": Tensor_op_bitwise_left_shift_, "bitwise_right_shift.Tensor": Tensor_op_bitwise_right_shift, "bitwise_right_shift_.Tensor": Tensor_op_bitwise_right_shift_}

@@ -15,13 +15,14 @@ def convolution(input, weight, bias, stride, padding, dilation, transposed, outp
     try:
         keys = input._k | weight._k
         if bias is not None: keys |= bias._k
-        if GLOBAL.special:
-            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
-        kernel = _t_convolution[keys]
         if type(stride) is not tuple: stride = as_ints(stride, None, False)
         if type(padding) is not tuple: padding = as_ints(padding, None, False)
         if type(dilation) is not tuple: dilation = as_ints(dilation, None, False)
         if type(output_padding) is not tuple: output_padding = as_ints(output_padding, None, False)
+        if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_convolution, input, weight, bias, stride, padding, dilation, transposed, output_padding, groups)) is not None: return r
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
+        kernel = _t_convolution[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
     if kernel is None:
@@ -41,12 +42,13 @@ def conv1d(input, weight, bias=None, stride=(1,), padding=(0,), dilation=(1,), g
     try:
         keys = input._k | weight._k
         if bias is not None: keys |= bias._k
-        if GLOBAL.special:
-            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
-        kernel = _t_conv1d[keys]
         if type(stride) is not tuple: stride = as_ints(stride, 1, False)
         if type(padding) is not tuple: padding = as_ints(padding, 1, False)
         if type(dilation) is not tuple: dilation = as_ints(dilation, 1, False)
+        if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_conv1d, input, weight, bias, stride, padding, dilation, groups)) is not None: return r
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
+        kernel = _t_conv1d[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
     if kernel is None:
@@ -66,12 +68,13 @@ def conv2d(input, weight, bias=None, stride=(1, 1), padding=(0, 0), dilation=(1,
     try:
         keys = input._k | weight._k
         if bias is not None: keys |= bias._k
-        if GLOBAL.special:
-            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
-        kernel = _t_conv2d[keys]
         if type(stride) is not tuple: stride = as_ints(stride, 2, False)
         if type(padding) is not tuple: padding = as_ints(padding, 2, False)
         if type(dilation) is not tuple: dilation = as_ints(dilation, 2, False)
+        if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_conv2d, input, weight, bias, stride, padding, dilation, groups)) is not None: return r
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
+        kernel = _t_conv2d[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
     if kernel is None:
@@ -91,12 +94,13 @@ def conv3d(input, weight, bias=None, stride=(1, 1, 1), padding=(0, 0, 0), dilati
     try:
         keys = input._k | weight._k
         if bias is not None: keys |= bias._k
-        if GLOBAL.special:
-            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
-        kernel = _t_conv3d[keys]
         if type(stride) is not tuple: stride = as_ints(stride, 3, False)
         if type(padding) is not tuple: padding = as_ints(padding, 3, False)
         if type(dilation) is not tuple: dilation = as_ints(dilation, 3, False)
+        if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_conv3d, input, weight, bias, stride, padding, dilation, groups)) is not None: return r
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
+        kernel = _t_conv3d[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
     if kernel is None:
@@ -116,13 +120,14 @@ def conv_transpose1d(input, weight, bias=None, stride=(1,), padding=(0,), output
     try:
         keys = input._k | weight._k
         if bias is not None: keys |= bias._k
-        if GLOBAL.special:
-            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
-        kernel = _t_conv_transpose1d[keys]
         if type(stride) is not tuple: stride = as_ints(stride, 1, False)
         if type(padding) is not tuple: padding = as_ints(padding, 1, False)
         if type(output_padding) is not tuple: output_padding = as_ints(output_padding, 1, False)
         if type(dilation) is not tuple: dilation = as_ints(dilation, 1, False)
+        if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_conv_transpose1d, input, weight, bias, stride, padding, output_padding, groups, dilation)) is not None: return r
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
+        kernel = _t_conv_transpose1d[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
     if kernel is None:
@@ -142,13 +147,14 @@ def conv_transpose2d(input, weight, bias=None, stride=(1, 1), padding=(0, 0), ou
     try:
         keys = input._k | weight._k
         if bias is not None: keys |= bias._k
-        if GLOBAL.special:
-            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
-        kernel = _t_conv_transpose2d_input[keys]
         if type(stride) is not tuple: stride = as_ints(stride, 2, False)
         if type(padding) is not tuple: padding = as_ints(padding, 2, False)
         if type(output_padding) is not tuple: output_padding = as_ints(output_padding, 2, False)
         if type(dilation) is not tuple: dilation = as_ints(dilation, 2, False)
+        if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_conv_transpose2d_input, input, weight, bias, stride, padding, output_padding, groups, dilation)) is not None: return r
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
+        kernel = _t_conv_transpose2d_input[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
     if kernel is None:
@@ -168,13 +174,14 @@ def conv_transpose3d(input, weight, bias=None, stride=(1, 1, 1), padding=(0, 0, 
     try:
         keys = input._k | weight._k
         if bias is not None: keys |= bias._k
-        if GLOBAL.special:
-            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
-        kernel = _t_conv_transpose3d_input[keys]
         if type(stride) is not tuple: stride = as_ints(stride, 3, False)
         if type(padding) is not tuple: padding = as_ints(padding, 3, False)
         if type(output_padding) is not tuple: output_padding = as_ints(output_padding, 3, False)
         if type(dilation) is not tuple: dilation = as_ints(dilation, 3, False)
+        if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_conv_transpose3d_input, input, weight, bias, stride, padding, output_padding, groups, dilation)) is not None: return r
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
+        kernel = _t_conv_transpose3d_input[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
     if kernel is None:

@@ -15,6 +15,7 @@ def mm(input, mat2, *, out=None, **kwargs):
     try:
         keys = input._k | mat2._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_mm, input, mat2)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_mm[keys]
     except (AttributeError, KeyError, TypeError):
@@ -35,6 +36,7 @@ def Tensor_mm(self, mat2, **kwargs):
     try:
         keys = self._k | mat2._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_mm, self, mat2)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_mm[keys]
     except (AttributeError, KeyError, TypeError):
@@ -56,6 +58,7 @@ def bmm(input, mat2, *, out=None, **kwargs):
     try:
         keys = input._k | mat2._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_bmm, input, mat2)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_bmm[keys]
     except (AttributeError, KeyError, TypeError):
@@ -76,6 +79,7 @@ def Tensor_bmm(self, mat2, **kwargs):
     try:
         keys = self._k | mat2._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_bmm, self, mat2)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_bmm[keys]
     except (AttributeError, KeyError, TypeError):
@@ -97,6 +101,7 @@ def addmm(input, mat1, mat2, *, beta=1, alpha=1, out=None, **kwargs):
     try:
         keys = input._k | mat1._k | mat2._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_addmm, input, mat1, mat2, beta, alpha)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_addmm[keys]
     except (AttributeError, KeyError, TypeError):
@@ -117,6 +122,7 @@ def Tensor_addmm(self, mat1, mat2, *, beta=1, alpha=1, **kwargs):
     try:
         keys = self._k | mat1._k | mat2._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_addmm, self, mat1, mat2, beta, alpha)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_addmm[keys]
     except (AttributeError, KeyError, TypeError):
@@ -179,6 +185,7 @@ def mv(input, vec, *, out=None, **kwargs):
     try:
         keys = input._k | vec._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_mv, input, vec)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_mv[keys]
     except (AttributeError, KeyError, TypeError):
@@ -199,6 +206,7 @@ def Tensor_mv(self, vec, **kwargs):
     try:
         keys = self._k | vec._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_mv, self, vec)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_mv[keys]
     except (AttributeError, KeyError, TypeError):
@@ -220,6 +228,7 @@ def addmv(input, mat, vec, *, beta=1, alpha=1, out=None, **kwargs):
     try:
         keys = input._k | mat._k | vec._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_addmv, input, mat, vec, beta, alpha)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_addmv[keys]
     except (AttributeError, KeyError, TypeError):
@@ -240,6 +249,7 @@ def Tensor_addmv(self, mat, vec, *, beta=1, alpha=1, **kwargs):
     try:
         keys = self._k | mat._k | vec._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_addmv, self, mat, vec, beta, alpha)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_addmv[keys]
     except (AttributeError, KeyError, TypeError):
@@ -302,6 +312,7 @@ def dot(input, tensor, *, out=None, **kwargs):
     try:
         keys = input._k | tensor._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_dot, input, tensor)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_dot[keys]
     except (AttributeError, KeyError, TypeError):
@@ -322,6 +333,7 @@ def Tensor_dot(self, tensor, **kwargs):
     try:
         keys = self._k | tensor._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_dot, self, tensor)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_dot[keys]
     except (AttributeError, KeyError, TypeError):
@@ -343,6 +355,7 @@ def vdot(input, other, *, out=None, **kwargs):
     try:
         keys = input._k | other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_vdot, input, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_vdot[keys]
     except (AttributeError, KeyError, TypeError):
@@ -363,6 +376,7 @@ def Tensor_vdot(self, other, **kwargs):
     try:
         keys = self._k | other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_vdot, self, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_vdot[keys]
     except (AttributeError, KeyError, TypeError):
@@ -384,6 +398,7 @@ def inner(input, other, *, out=None, **kwargs):
     try:
         keys = input._k | other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_inner, input, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_inner[keys]
     except (AttributeError, KeyError, TypeError):
@@ -404,6 +419,7 @@ def Tensor_inner(self, other, **kwargs):
     try:
         keys = self._k | other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_inner, self, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_inner[keys]
     except (AttributeError, KeyError, TypeError):
@@ -425,6 +441,7 @@ def outer(input, vec2, *, out=None, **kwargs):
     try:
         keys = input._k | vec2._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_outer, input, vec2)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_outer[keys]
     except (AttributeError, KeyError, TypeError):
@@ -445,6 +462,7 @@ def Tensor_outer(self, vec2, **kwargs):
     try:
         keys = self._k | vec2._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_outer, self, vec2)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_outer[keys]
     except (AttributeError, KeyError, TypeError):
@@ -466,6 +484,7 @@ def ger(input, vec2, *, out=None, **kwargs):
     try:
         keys = input._k | vec2._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_ger, input, vec2)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_ger[keys]
     except (AttributeError, KeyError, TypeError):
@@ -486,6 +505,7 @@ def Tensor_ger(self, vec2, **kwargs):
     try:
         keys = self._k | vec2._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_ger, self, vec2)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_ger[keys]
     except (AttributeError, KeyError, TypeError):
@@ -507,6 +527,7 @@ def addr(input, vec1, vec2, *, beta=1, alpha=1, out=None, **kwargs):
     try:
         keys = input._k | vec1._k | vec2._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_addr, input, vec1, vec2, beta, alpha)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_addr[keys]
     except (AttributeError, KeyError, TypeError):
@@ -527,6 +548,7 @@ def Tensor_addr(self, vec1, vec2, *, beta=1, alpha=1, **kwargs):
     try:
         keys = self._k | vec1._k | vec2._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_addr, self, vec1, vec2, beta, alpha)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_addr[keys]
     except (AttributeError, KeyError, TypeError):
@@ -589,6 +611,7 @@ def baddbmm(input, batch1, batch2, *, beta=1, alpha=1, out=None, **kwargs):
     try:
         keys = input._k | batch1._k | batch2._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_baddbmm, input, batch1, batch2, beta, alpha)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_baddbmm[keys]
     except (AttributeError, KeyError, TypeError):
@@ -609,6 +632,7 @@ def Tensor_baddbmm(self, batch1, batch2, *, beta=1, alpha=1, **kwargs):
     try:
         keys = self._k | batch1._k | batch2._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_baddbmm, self, batch1, batch2, beta, alpha)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_baddbmm[keys]
     except (AttributeError, KeyError, TypeError):
@@ -671,6 +695,7 @@ def addbmm(input, batch1, batch2, *, beta=1, alpha=1, out=None, **kwargs):
     try:
         keys = input._k | batch1._k | batch2._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_addbmm, input, batch1, batch2, beta, alpha)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_addbmm[keys]
     except (AttributeError, KeyError, TypeError):
@@ -691,6 +716,7 @@ def Tensor_addbmm(self, batch1, batch2, *, beta=1, alpha=1, **kwargs):
     try:
         keys = self._k | batch1._k | batch2._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_addbmm, self, batch1, batch2, beta, alpha)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_addbmm[keys]
     except (AttributeError, KeyError, TypeError):
@@ -753,6 +779,7 @@ def matmul(input, other, *, out=None, **kwargs):
     try:
         keys = input._k | other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_matmul, input, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_matmul[keys]
     except (AttributeError, KeyError, TypeError):
@@ -773,6 +800,7 @@ def Tensor_matmul(self, other, **kwargs):
     try:
         keys = self._k | other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_matmul, self, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_matmul[keys]
     except (AttributeError, KeyError, TypeError):
@@ -813,6 +841,7 @@ def linear(input, weight, bias=None, *, out=None, **kwargs):
         keys = input._k | weight._k
         if bias is not None: keys |= bias._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_linear, input, weight, bias)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_linear[keys]
     except (AttributeError, KeyError, TypeError):
@@ -835,6 +864,7 @@ def bilinear(input1, input2, weight, bias=None, **kwargs):
         keys = input1._k | input2._k | weight._k
         if bias is not None: keys |= bias._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_bilinear, input1, input2, weight, bias)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_bilinear[keys]
     except (AttributeError, KeyError, TypeError):
@@ -856,6 +886,7 @@ def kron(input, other, *, out=None, **kwargs):
     try:
         keys = input._k | other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_kron, input, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_kron[keys]
     except (AttributeError, KeyError, TypeError):
@@ -876,6 +907,7 @@ def Tensor_kron(self, other, **kwargs):
     try:
         keys = self._k | other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_kron, self, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_kron[keys]
     except (AttributeError, KeyError, TypeError):
@@ -897,6 +929,7 @@ def linalg_matmul(input, other, **kwargs):
     try:
         keys = input._k | other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_linalg_matmul, input, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_linalg_matmul[keys]
     except (AttributeError, KeyError, TypeError):
@@ -921,6 +954,7 @@ def chain_matmul(matrices, **kwargs):
         elif type(matrices) is not tuple: raise TypeError
         for t in matrices: keys |= t._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_chain_matmul, matrices)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_chain_matmul[keys]
     except (AttributeError, KeyError, TypeError):
@@ -942,6 +976,7 @@ def cross(input, other, dim=None, *, out=None, **kwargs):
     try:
         keys = input._k | other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_cross, input, other, dim)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_cross[keys]
     except (AttributeError, KeyError, TypeError):
@@ -962,6 +997,7 @@ def Tensor_cross(self, other, dim=None, **kwargs):
     try:
         keys = self._k | other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_cross, self, other, dim)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_cross[keys]
     except (AttributeError, KeyError, TypeError):
@@ -983,6 +1019,7 @@ def linalg_cross(input, other, *, dim=-1, **kwargs):
     try:
         keys = input._k | other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_linalg_cross, input, other, dim)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_linalg_cross[keys]
     except (AttributeError, KeyError, TypeError):
@@ -998,3 +1035,5 @@ def linalg_cross(input, other, *, dim=-1, **kwargs):
 _p_linalg_cross.public = linalg_cross
 FUNCTIONS = {"mm": mm, "bmm": bmm, "addmm": addmm, "addmm_": addmm_, "mv": mv, "addmv": addmv, "addmv_": addmv_, "dot": dot, "vdot": vdot, "inner": inner, "outer": outer, "ger": ger, "addr": addr, "addr_": addr_, "baddbmm": baddbmm, "baddbmm_": baddbmm_, "addbmm": addbmm, "addbmm_": addbmm_, "matmul": matmul, "linear": linear, "bilinear": bilinear, "kron": kron, "linalg_matmul": linalg_matmul, "chain_matmul": chain_matmul, "cross": cross, "linalg_cross": linalg_cross}
 METHODS = {"mm": Tensor_mm, "bmm": Tensor_bmm, "addmm": Tensor_addmm, "addmm_": Tensor_addmm_, "mv": Tensor_mv, "addmv": Tensor_addmv, "addmv_": Tensor_addmv_, "dot": Tensor_dot, "vdot": Tensor_vdot, "inner": Tensor_inner, "outer": Tensor_outer, "ger": Tensor_ger, "addr": Tensor_addr, "addr_": Tensor_addr_, "baddbmm": Tensor_baddbmm, "baddbmm_": Tensor_baddbmm_, "addbmm": Tensor_addbmm, "addbmm_": Tensor_addbmm_, "matmul": Tensor_matmul, "__matmul__": Tensor_op_matmul, "kron": Tensor_kron, "cross": Tensor_cross}
+#: What Python's operators call, by the overload that it calls in line.
+OPERATORS = {"matmul": Tensor_op_matmul}

@@ -15,6 +15,7 @@ def inverse(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_inverse, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_inverse[keys]
     except (AttributeError, KeyError, TypeError):
@@ -35,6 +36,7 @@ def Tensor_inverse(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_inverse, self)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_inverse[keys]
     except (AttributeError, KeyError, TypeError):
@@ -56,6 +58,7 @@ def det(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_det, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_det[keys]
     except (AttributeError, KeyError, TypeError):
@@ -76,6 +79,7 @@ def Tensor_det(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_det, self)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_det[keys]
     except (AttributeError, KeyError, TypeError):
@@ -97,6 +101,7 @@ def logdet(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_logdet, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_logdet[keys]
     except (AttributeError, KeyError, TypeError):
@@ -117,6 +122,7 @@ def Tensor_logdet(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_logdet, self)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_logdet[keys]
     except (AttributeError, KeyError, TypeError):
@@ -138,6 +144,7 @@ def slogdet(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_slogdet, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_slogdet[keys]
     except (AttributeError, KeyError, TypeError):
@@ -158,6 +165,7 @@ def Tensor_slogdet(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_slogdet, self)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_slogdet[keys]
     except (AttributeError, KeyError, TypeError):
@@ -179,6 +187,7 @@ def triangular_solve(input, A, upper=True, transpose=False, unitriangular=False,
     try:
         keys = input._k | A._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_triangular_solve, input, A, upper, transpose, unitriangular)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_triangular_solve[keys]
     except (AttributeError, KeyError, TypeError):
@@ -199,6 +208,7 @@ def Tensor_triangular_solve(self, A, upper=True, transpose=False, unitriangular=
     try:
         keys = self._k | A._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_triangular_solve, self, A, upper, transpose, unitriangular)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_triangular_solve[keys]
     except (AttributeError, KeyError, TypeError):
@@ -220,6 +230,7 @@ def cholesky(input, upper=False, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_cholesky, input, upper)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_cholesky[keys]
     except (AttributeError, KeyError, TypeError):
@@ -240,6 +251,7 @@ def Tensor_cholesky(self, upper=False, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_cholesky, self, upper)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_cholesky[keys]
     except (AttributeError, KeyError, TypeError):
@@ -261,6 +273,7 @@ def cholesky_inverse(input, upper=False, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_cholesky_inverse, input, upper)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_cholesky_inverse[keys]
     except (AttributeError, KeyError, TypeError):
@@ -281,6 +294,7 @@ def Tensor_cholesky_inverse(self, upper=False, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_cholesky_inverse, self, upper)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_cholesky_inverse[keys]
     except (AttributeError, KeyError, TypeError):
@@ -302,6 +316,7 @@ def cholesky_solve(input, input2, upper=False, *, out=None, **kwargs):
     try:
         keys = input._k | input2._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_cholesky_solve, input, input2, upper)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_cholesky_solve[keys]
     except (AttributeError, KeyError, TypeError):
@@ -322,6 +337,7 @@ def Tensor_cholesky_solve(self, input2, upper=False, **kwargs):
     try:
         keys = self._k | input2._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_cholesky_solve, self, input2, upper)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_cholesky_solve[keys]
     except (AttributeError, KeyError, TypeError):

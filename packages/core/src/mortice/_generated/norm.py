@@ -16,10 +16,11 @@ def native_layer_norm(input, normalized_shape, weight, bias, eps, **kwargs):
         keys = input._k
         if weight is not None: keys |= weight._k
         if bias is not None: keys |= bias._k
+        if type(normalized_shape) is not tuple: normalized_shape = as_ints(normalized_shape, None, False)
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_native_layer_norm, input, normalized_shape, weight, bias, eps)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_native_layer_norm[keys]
-        if type(normalized_shape) is not tuple: normalized_shape = as_ints(normalized_shape, None, False)
     except (AttributeError, KeyError, TypeError):
         kernel = None
     if kernel is None:
@@ -40,10 +41,11 @@ def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-05, cudnn
         keys = input._k
         if weight is not None: keys |= weight._k
         if bias is not None: keys |= bias._k
+        if type(normalized_shape) is not tuple: normalized_shape = as_ints(normalized_shape, None, False)
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_layer_norm, input, normalized_shape, weight, bias, eps, cudnn_enable)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_layer_norm[keys]
-        if type(normalized_shape) is not tuple: normalized_shape = as_ints(normalized_shape, None, False)
     except (AttributeError, KeyError, TypeError):
         kernel = None
     if kernel is None:
@@ -65,6 +67,7 @@ def native_group_norm(input, weight, bias, N, C, HxW, group, eps, **kwargs):
         if weight is not None: keys |= weight._k
         if bias is not None: keys |= bias._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_native_group_norm, input, weight, bias, N, C, HxW, group, eps)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_native_group_norm[keys]
     except (AttributeError, KeyError, TypeError):
@@ -88,6 +91,7 @@ def group_norm(input, num_groups, weight=None, bias=None, eps=1e-05, cudnn_enabl
         if weight is not None: keys |= weight._k
         if bias is not None: keys |= bias._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_group_norm, input, num_groups, weight, bias, eps, cudnn_enabled)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_group_norm[keys]
     except (AttributeError, KeyError, TypeError):
@@ -113,6 +117,7 @@ def native_batch_norm(input, weight, bias, running_mean, running_var, training, 
         if running_mean is not None: keys |= running_mean._k
         if running_var is not None: keys |= running_var._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_native_batch_norm, input, weight, bias, running_mean, running_var, training, momentum, eps)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_native_batch_norm[keys]
     except (AttributeError, KeyError, TypeError):
@@ -138,6 +143,7 @@ def batch_norm(input, weight, bias, running_mean, running_var, training, momentu
         if running_mean is not None: keys |= running_mean._k
         if running_var is not None: keys |= running_var._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_batch_norm, input, weight, bias, running_mean, running_var, training, momentum, eps, cudnn_enabled)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_batch_norm[keys]
     except (AttributeError, KeyError, TypeError):
@@ -163,6 +169,7 @@ def instance_norm(input, weight, bias, running_mean, running_var, use_input_stat
         if running_mean is not None: keys |= running_mean._k
         if running_var is not None: keys |= running_var._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_instance_norm, input, weight, bias, running_mean, running_var, use_input_stats, momentum, eps, cudnn_enabled)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_instance_norm[keys]
     except (AttributeError, KeyError, TypeError):
@@ -184,10 +191,11 @@ def rms_norm(input, normalized_shape, weight=None, eps=None, **kwargs):
     try:
         keys = input._k
         if weight is not None: keys |= weight._k
+        if type(normalized_shape) is not tuple: normalized_shape = as_ints(normalized_shape, None, False)
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_rms_norm, input, normalized_shape, weight, eps)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_rms_norm[keys]
-        if type(normalized_shape) is not tuple: normalized_shape = as_ints(normalized_shape, None, False)
     except (AttributeError, KeyError, TypeError):
         kernel = None
     if kernel is None:

@@ -14,10 +14,11 @@ def constant_pad_nd(input, pad, value=0, **kwargs):
         return slow(_p_constant_pad_nd, (input, pad, value,), (0, ), (), kwargs)
     try:
         keys = input._k
+        if type(pad) is not tuple: pad = as_ints(pad, None, False)
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_constant_pad_nd, input, pad, value)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_constant_pad_nd[keys]
-        if type(pad) is not tuple: pad = as_ints(pad, None, False)
     except (AttributeError, KeyError, TypeError):
         kernel = None
     if kernel is None:
@@ -36,10 +37,11 @@ def reflection_pad1d(input, padding, **kwargs):
         return slow(_p_reflection_pad1d, (input, padding,), (), (), kwargs)
     try:
         keys = input._k
+        if type(padding) is not tuple: padding = as_ints(padding, 2, False)
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_reflection_pad1d, input, padding)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_reflection_pad1d[keys]
-        if type(padding) is not tuple: padding = as_ints(padding, 2, False)
     except (AttributeError, KeyError, TypeError):
         kernel = None
     if kernel is None:
@@ -58,10 +60,11 @@ def reflection_pad2d(input, padding, **kwargs):
         return slow(_p_reflection_pad2d, (input, padding,), (), (), kwargs)
     try:
         keys = input._k
+        if type(padding) is not tuple: padding = as_ints(padding, 4, False)
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_reflection_pad2d, input, padding)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_reflection_pad2d[keys]
-        if type(padding) is not tuple: padding = as_ints(padding, 4, False)
     except (AttributeError, KeyError, TypeError):
         kernel = None
     if kernel is None:
@@ -80,10 +83,11 @@ def reflection_pad3d(input, padding, **kwargs):
         return slow(_p_reflection_pad3d, (input, padding,), (), (), kwargs)
     try:
         keys = input._k
+        if type(padding) is not tuple: padding = as_ints(padding, 6, False)
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_reflection_pad3d, input, padding)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_reflection_pad3d[keys]
-        if type(padding) is not tuple: padding = as_ints(padding, 6, False)
     except (AttributeError, KeyError, TypeError):
         kernel = None
     if kernel is None:
@@ -102,10 +106,11 @@ def replication_pad1d(input, padding, **kwargs):
         return slow(_p_replication_pad1d, (input, padding,), (), (), kwargs)
     try:
         keys = input._k
+        if type(padding) is not tuple: padding = as_ints(padding, 2, False)
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_replication_pad1d, input, padding)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_replication_pad1d[keys]
-        if type(padding) is not tuple: padding = as_ints(padding, 2, False)
     except (AttributeError, KeyError, TypeError):
         kernel = None
     if kernel is None:
@@ -124,10 +129,11 @@ def replication_pad2d(input, padding, **kwargs):
         return slow(_p_replication_pad2d, (input, padding,), (), (), kwargs)
     try:
         keys = input._k
+        if type(padding) is not tuple: padding = as_ints(padding, 4, False)
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_replication_pad2d, input, padding)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_replication_pad2d[keys]
-        if type(padding) is not tuple: padding = as_ints(padding, 4, False)
     except (AttributeError, KeyError, TypeError):
         kernel = None
     if kernel is None:
@@ -146,10 +152,11 @@ def replication_pad3d(input, padding, **kwargs):
         return slow(_p_replication_pad3d, (input, padding,), (), (), kwargs)
     try:
         keys = input._k
+        if type(padding) is not tuple: padding = as_ints(padding, 6, False)
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_replication_pad3d, input, padding)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_replication_pad3d[keys]
-        if type(padding) is not tuple: padding = as_ints(padding, 6, False)
     except (AttributeError, KeyError, TypeError):
         kernel = None
     if kernel is None:

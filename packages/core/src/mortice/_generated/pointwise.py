@@ -16,6 +16,7 @@ def add(input, other, *, alpha=1, out=None, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_add_Tensor, input, other, alpha)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_add_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -37,6 +38,7 @@ def Tensor_add(self, other, *, alpha=1, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_add_Tensor, self, other, alpha)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_add_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -140,6 +142,7 @@ def sub(input, other, *, alpha=1, out=None, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_sub_Tensor, input, other, alpha)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_sub_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -161,6 +164,7 @@ def Tensor_sub(self, other, *, alpha=1, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_sub_Tensor, self, other, alpha)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_sub_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -264,6 +268,7 @@ def subtract(input, other, *, alpha=1, out=None, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_subtract_Tensor, input, other, alpha)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_subtract_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -285,6 +290,7 @@ def Tensor_subtract(self, other, *, alpha=1, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_subtract_Tensor, self, other, alpha)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_subtract_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -350,6 +356,7 @@ def rsub(input, other, *, alpha=1, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_rsub_Tensor, input, other, alpha)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_rsub_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -371,6 +378,7 @@ def Tensor_rsub(self, other, *, alpha=1, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_rsub_Tensor, self, other, alpha)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_rsub_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -412,6 +420,7 @@ def mul(input, other, *, out=None, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_mul_Tensor, input, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_mul_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -433,6 +442,7 @@ def Tensor_mul(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_mul_Tensor, self, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_mul_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -536,6 +546,7 @@ def multiply(input, other, *, out=None, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_multiply_Tensor, input, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_multiply_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -557,6 +568,7 @@ def Tensor_multiply(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_multiply_Tensor, self, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_multiply_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -622,6 +634,7 @@ def div(input, other, *, out=None, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_div_Tensor, input, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_div_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -643,6 +656,7 @@ def Tensor_div(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_div_Tensor, self, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_div_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -746,6 +760,7 @@ def divide(input, other, *, out=None, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_divide_Tensor, input, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_divide_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -767,6 +782,7 @@ def Tensor_divide(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_divide_Tensor, self, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_divide_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -832,6 +848,7 @@ def true_divide(input, other, *, out=None, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_true_divide_Tensor, input, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_true_divide_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -853,6 +870,7 @@ def Tensor_true_divide(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_true_divide_Tensor, self, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_true_divide_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -918,6 +936,7 @@ def floor_divide(input, other, *, out=None, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_floor_divide, input, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_floor_divide[keys]
     except (AttributeError, KeyError, TypeError):
@@ -939,6 +958,7 @@ def Tensor_floor_divide(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_floor_divide, self, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_floor_divide[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1042,6 +1062,7 @@ def fmod(input, other, *, out=None, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_fmod_Tensor, input, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_fmod_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1063,6 +1084,7 @@ def Tensor_fmod(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_fmod_Tensor, self, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_fmod_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1128,6 +1150,7 @@ def remainder(input, other, *, out=None, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_remainder_Tensor, input, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_remainder_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1149,6 +1172,7 @@ def Tensor_remainder(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_remainder_Tensor, self, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_remainder_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1252,6 +1276,7 @@ def pow(input, exponent, *, out=None, **kwargs):
         keys = input._k
         if type(exponent) not in NUMBERS: keys |= exponent._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_pow_Tensor_Tensor, input, exponent)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_pow_Tensor_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1273,6 +1298,7 @@ def Tensor_pow(self, exponent, **kwargs):
         keys = self._k
         if type(exponent) not in NUMBERS: keys |= exponent._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_pow_Tensor_Tensor, self, exponent)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_pow_Tensor_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1376,6 +1402,7 @@ def float_power(input, exponent, *, out=None, **kwargs):
         keys = input._k
         if type(exponent) not in NUMBERS: keys |= exponent._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_float_power_Tensor_Tensor, input, exponent)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_float_power_Tensor_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1397,6 +1424,7 @@ def Tensor_float_power(self, exponent, **kwargs):
         keys = self._k
         if type(exponent) not in NUMBERS: keys |= exponent._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_float_power_Tensor_Tensor, self, exponent)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_float_power_Tensor_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1418,6 +1446,7 @@ def maximum(input, other, *, out=None, **kwargs):
     try:
         keys = input._k | other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_maximum, input, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_maximum[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1438,6 +1467,7 @@ def Tensor_maximum(self, other, **kwargs):
     try:
         keys = self._k | other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_maximum, self, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_maximum[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1459,6 +1489,7 @@ def minimum(input, other, *, out=None, **kwargs):
     try:
         keys = input._k | other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_minimum, input, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_minimum[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1479,6 +1510,7 @@ def Tensor_minimum(self, other, **kwargs):
     try:
         keys = self._k | other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_minimum, self, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_minimum[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1500,6 +1532,7 @@ def fmax(input, other, *, out=None, **kwargs):
     try:
         keys = input._k | other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_fmax, input, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_fmax[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1520,6 +1553,7 @@ def Tensor_fmax(self, other, **kwargs):
     try:
         keys = self._k | other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_fmax, self, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_fmax[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1541,6 +1575,7 @@ def fmin(input, other, *, out=None, **kwargs):
     try:
         keys = input._k | other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_fmin, input, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_fmin[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1561,6 +1596,7 @@ def Tensor_fmin(self, other, **kwargs):
     try:
         keys = self._k | other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_fmin, self, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_fmin[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1582,6 +1618,7 @@ def atan2(input, other, *, out=None, **kwargs):
     try:
         keys = input._k | other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_atan2, input, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_atan2[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1602,6 +1639,7 @@ def Tensor_atan2(self, other, **kwargs):
     try:
         keys = self._k | other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_atan2, self, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_atan2[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1664,6 +1702,7 @@ def arctan2(input, other, *, out=None, **kwargs):
     try:
         keys = input._k | other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_arctan2, input, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_arctan2[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1684,6 +1723,7 @@ def Tensor_arctan2(self, other, **kwargs):
     try:
         keys = self._k | other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_arctan2, self, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_arctan2[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1746,6 +1786,7 @@ def hypot(input, other, *, out=None, **kwargs):
     try:
         keys = input._k | other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_hypot, input, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_hypot[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1766,6 +1807,7 @@ def Tensor_hypot(self, other, **kwargs):
     try:
         keys = self._k | other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_hypot, self, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_hypot[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1829,6 +1871,7 @@ def copysign(input, other, *, out=None, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_copysign_Tensor, input, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_copysign_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1850,6 +1893,7 @@ def Tensor_copysign(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_copysign_Tensor, self, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_copysign_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1914,6 +1958,7 @@ def nextafter(input, other, *, out=None, **kwargs):
     try:
         keys = input._k | other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_nextafter, input, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_nextafter[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1934,6 +1979,7 @@ def Tensor_nextafter(self, other, **kwargs):
     try:
         keys = self._k | other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_nextafter, self, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_nextafter[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1996,6 +2042,7 @@ def gcd(input, other, *, out=None, **kwargs):
     try:
         keys = input._k | other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_gcd, input, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_gcd[keys]
     except (AttributeError, KeyError, TypeError):
@@ -2016,6 +2063,7 @@ def Tensor_gcd(self, other, **kwargs):
     try:
         keys = self._k | other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_gcd, self, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_gcd[keys]
     except (AttributeError, KeyError, TypeError):
@@ -2078,6 +2126,7 @@ def lcm(input, other, *, out=None, **kwargs):
     try:
         keys = input._k | other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_lcm, input, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_lcm[keys]
     except (AttributeError, KeyError, TypeError):
@@ -2098,6 +2147,7 @@ def Tensor_lcm(self, other, **kwargs):
     try:
         keys = self._k | other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_lcm, self, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_lcm[keys]
     except (AttributeError, KeyError, TypeError):
@@ -2160,6 +2210,7 @@ def ldexp(input, other, *, out=None, **kwargs):
     try:
         keys = input._k | other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_ldexp_Tensor, input, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_ldexp_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -2180,6 +2231,7 @@ def Tensor_ldexp(self, other, **kwargs):
     try:
         keys = self._k | other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_ldexp_Tensor, self, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_ldexp_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -2242,6 +2294,7 @@ def heaviside(input, values, *, out=None, **kwargs):
     try:
         keys = input._k | values._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_heaviside, input, values)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_heaviside[keys]
     except (AttributeError, KeyError, TypeError):
@@ -2262,6 +2315,7 @@ def Tensor_heaviside(self, values, **kwargs):
     try:
         keys = self._k | values._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_heaviside, self, values)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_heaviside[keys]
     except (AttributeError, KeyError, TypeError):
@@ -2324,6 +2378,7 @@ def logaddexp(input, other, *, out=None, **kwargs):
     try:
         keys = input._k | other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_logaddexp, input, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_logaddexp[keys]
     except (AttributeError, KeyError, TypeError):
@@ -2344,6 +2399,7 @@ def Tensor_logaddexp(self, other, **kwargs):
     try:
         keys = self._k | other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_logaddexp, self, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_logaddexp[keys]
     except (AttributeError, KeyError, TypeError):
@@ -2365,6 +2421,7 @@ def logaddexp2(input, other, *, out=None, **kwargs):
     try:
         keys = input._k | other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_logaddexp2, input, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_logaddexp2[keys]
     except (AttributeError, KeyError, TypeError):
@@ -2385,6 +2442,7 @@ def Tensor_logaddexp2(self, other, **kwargs):
     try:
         keys = self._k | other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_logaddexp2, self, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_logaddexp2[keys]
     except (AttributeError, KeyError, TypeError):
@@ -2407,6 +2465,7 @@ def xlogy(input, other, *, out=None, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_xlogy_Tensor, input, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_xlogy_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -2428,6 +2487,7 @@ def Tensor_xlogy(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_xlogy_Tensor, self, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_xlogy_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -2508,3 +2568,5 @@ def Tensor_float_power_(self, exponent, **kwargs):
 _m_float_power_.public = Tensor_float_power_
 FUNCTIONS = {"add": add, "add_": add_, "sub": sub, "sub_": sub_, "subtract": subtract, "subtract_": subtract_, "rsub": rsub, "mul": mul, "mul_": mul_, "multiply": multiply, "multiply_": multiply_, "div": div, "div_": div_, "divide": divide, "divide_": divide_, "true_divide": true_divide, "true_divide_": true_divide_, "floor_divide": floor_divide, "floor_divide_": floor_divide_, "fmod": fmod, "fmod_": fmod_, "remainder": remainder, "remainder_": remainder_, "pow": pow, "pow_": pow_, "float_power": float_power, "maximum": maximum, "minimum": minimum, "fmax": fmax, "fmin": fmin, "atan2": atan2, "atan2_": atan2_, "arctan2": arctan2, "arctan2_": arctan2_, "hypot": hypot, "hypot_": hypot_, "copysign": copysign, "copysign_": copysign_, "nextafter": nextafter, "nextafter_": nextafter_, "gcd": gcd, "gcd_": gcd_, "lcm": lcm, "lcm_": lcm_, "ldexp": ldexp, "ldexp_": ldexp_, "heaviside": heaviside, "heaviside_": heaviside_, "logaddexp": logaddexp, "logaddexp2": logaddexp2, "xlogy": xlogy, "xlogy_": xlogy_}
 METHODS = {"add": Tensor_add, "__add__": Tensor_op_add, "__radd__": Tensor_op_add, "add_": Tensor_add_, "__iadd__": Tensor_op_add_, "sub": Tensor_sub, "__sub__": Tensor_op_sub, "sub_": Tensor_sub_, "__isub__": Tensor_op_sub_, "subtract": Tensor_subtract, "subtract_": Tensor_subtract_, "rsub": Tensor_rsub, "__rsub__": Tensor_op_rsub, "mul": Tensor_mul, "__mul__": Tensor_op_mul, "__rmul__": Tensor_op_mul, "mul_": Tensor_mul_, "__imul__": Tensor_op_mul_, "multiply": Tensor_multiply, "multiply_": Tensor_multiply_, "div": Tensor_div, "__truediv__": Tensor_op_div, "div_": Tensor_div_, "__itruediv__": Tensor_op_div_, "divide": Tensor_divide, "divide_": Tensor_divide_, "true_divide": Tensor_true_divide, "true_divide_": Tensor_true_divide_, "floor_divide": Tensor_floor_divide, "__floordiv__": Tensor_op_floor_divide, "floor_divide_": Tensor_floor_divide_, "__ifloordiv__": Tensor_op_floor_divide_, "fmod": Tensor_fmod, "fmod_": Tensor_fmod_, "remainder": Tensor_remainder, "__mod__": Tensor_op_remainder, "remainder_": Tensor_remainder_, "__imod__": Tensor_op_remainder_, "pow": Tensor_pow, "__pow__": Tensor_op_pow, "pow_": Tensor_pow_, "__ipow__": Tensor_op_pow_, "float_power": Tensor_float_power, "maximum": Tensor_maximum, "minimum": Tensor_minimum, "fmax": Tensor_fmax, "fmin": Tensor_fmin, "atan2": Tensor_atan2, "atan2_": Tensor_atan2_, "arctan2": Tensor_arctan2, "arctan2_": Tensor_arctan2_, "hypot": Tensor_hypot, "hypot_": Tensor_hypot_, "copysign": Tensor_copysign, "copysign_": Tensor_copysign_, "nextafter": Tensor_nextafter, "nextafter_": Tensor_nextafter_, "gcd": Tensor_gcd, "gcd_": Tensor_gcd_, "lcm": Tensor_lcm, "lcm_": Tensor_lcm_, "ldexp": Tensor_ldexp, "ldexp_": Tensor_ldexp_, "heaviside": Tensor_heaviside, "heaviside_": Tensor_heaviside_, "logaddexp": Tensor_logaddexp, "logaddexp2": Tensor_logaddexp2, "xlogy": Tensor_xlogy, "xlogy_": Tensor_xlogy_, "float_power_": Tensor_float_power_}
+#: What Python's operators call, by the overload that it calls in line.
+OPERATORS = {"add.Tensor": Tensor_op_add, "add_.Tensor": Tensor_op_add_, "sub.Tensor": Tensor_op_sub, "sub_.Tensor": Tensor_op_sub_, "rsub.Tensor": Tensor_op_rsub, "mul.Tensor": Tensor_op_mul, "mul_.Tensor": Tensor_op_mul_, "div.Tensor": Tensor_op_div, "div_.Tensor": Tensor_op_div_, "floor_divide": Tensor_op_floor_divide, "floor_divide_": Tensor_op_floor_divide_, "remainder.Tensor": Tensor_op_remainder, "remainder_.Tensor": Tensor_op_remainder_, "pow.Tensor_Tensor": Tensor_op_pow, "pow_.Tensor_Tensor": Tensor_op_pow_}

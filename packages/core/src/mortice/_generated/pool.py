@@ -14,13 +14,14 @@ def max_pool1d_with_indices(input, kernel_size, stride=(), padding=(0,), dilatio
         return slow(_p_max_pool1d_with_indices, (input, kernel_size, stride, padding, dilation, ceil_mode,), ((), (0,), (1,), False, ), (), kwargs)
     try:
         keys = input._k
-        if GLOBAL.special:
-            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
-        kernel = _t_max_pool1d_with_indices[keys]
         if type(kernel_size) is not tuple: kernel_size = as_ints(kernel_size, 1, False)
         if type(stride) is not tuple: stride = as_ints(stride, 1, False)
         if type(padding) is not tuple: padding = as_ints(padding, 1, False)
         if type(dilation) is not tuple: dilation = as_ints(dilation, 1, False)
+        if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_max_pool1d_with_indices, input, kernel_size, stride, padding, dilation, ceil_mode)) is not None: return r
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
+        kernel = _t_max_pool1d_with_indices[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
     if kernel is None:
@@ -39,13 +40,14 @@ def max_pool2d_with_indices(input, kernel_size, stride=(), padding=(0, 0), dilat
         return slow(_p_max_pool2d_with_indices, (input, kernel_size, stride, padding, dilation, ceil_mode,), ((), (0, 0), (1, 1), False, ), (), kwargs)
     try:
         keys = input._k
-        if GLOBAL.special:
-            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
-        kernel = _t_max_pool2d_with_indices[keys]
         if type(kernel_size) is not tuple: kernel_size = as_ints(kernel_size, 2, False)
         if type(stride) is not tuple: stride = as_ints(stride, 2, False)
         if type(padding) is not tuple: padding = as_ints(padding, 2, False)
         if type(dilation) is not tuple: dilation = as_ints(dilation, 2, False)
+        if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_max_pool2d_with_indices, input, kernel_size, stride, padding, dilation, ceil_mode)) is not None: return r
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
+        kernel = _t_max_pool2d_with_indices[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
     if kernel is None:
@@ -64,13 +66,14 @@ def max_pool3d_with_indices(input, kernel_size, stride=(), padding=(0, 0, 0), di
         return slow(_p_max_pool3d_with_indices, (input, kernel_size, stride, padding, dilation, ceil_mode,), ((), (0, 0, 0), (1, 1, 1), False, ), (), kwargs)
     try:
         keys = input._k
-        if GLOBAL.special:
-            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
-        kernel = _t_max_pool3d_with_indices[keys]
         if type(kernel_size) is not tuple: kernel_size = as_ints(kernel_size, 3, False)
         if type(stride) is not tuple: stride = as_ints(stride, 3, False)
         if type(padding) is not tuple: padding = as_ints(padding, 3, False)
         if type(dilation) is not tuple: dilation = as_ints(dilation, 3, False)
+        if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_max_pool3d_with_indices, input, kernel_size, stride, padding, dilation, ceil_mode)) is not None: return r
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
+        kernel = _t_max_pool3d_with_indices[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
     if kernel is None:
@@ -89,13 +92,14 @@ def max_pool1d(input, kernel_size, stride=(), padding=(0,), dilation=(1,), ceil_
         return slow(_p_max_pool1d, (input, kernel_size, stride, padding, dilation, ceil_mode,), ((), (0,), (1,), False, ), (), kwargs)
     try:
         keys = input._k
-        if GLOBAL.special:
-            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
-        kernel = _t_max_pool1d[keys]
         if type(kernel_size) is not tuple: kernel_size = as_ints(kernel_size, 1, False)
         if type(stride) is not tuple: stride = as_ints(stride, 1, False)
         if type(padding) is not tuple: padding = as_ints(padding, 1, False)
         if type(dilation) is not tuple: dilation = as_ints(dilation, 1, False)
+        if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_max_pool1d, input, kernel_size, stride, padding, dilation, ceil_mode)) is not None: return r
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
+        kernel = _t_max_pool1d[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
     if kernel is None:
@@ -114,13 +118,14 @@ def max_pool2d(input, kernel_size, stride=(), padding=(0, 0), dilation=(1, 1), c
         return slow(_p_max_pool2d, (input, kernel_size, stride, padding, dilation, ceil_mode,), ((), (0, 0), (1, 1), False, ), (), kwargs)
     try:
         keys = input._k
-        if GLOBAL.special:
-            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
-        kernel = _t_max_pool2d[keys]
         if type(kernel_size) is not tuple: kernel_size = as_ints(kernel_size, 2, False)
         if type(stride) is not tuple: stride = as_ints(stride, 2, False)
         if type(padding) is not tuple: padding = as_ints(padding, 2, False)
         if type(dilation) is not tuple: dilation = as_ints(dilation, 2, False)
+        if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_max_pool2d, input, kernel_size, stride, padding, dilation, ceil_mode)) is not None: return r
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
+        kernel = _t_max_pool2d[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
     if kernel is None:
@@ -139,13 +144,14 @@ def max_pool3d(input, kernel_size, stride=(), padding=(0, 0, 0), dilation=(1, 1,
         return slow(_p_max_pool3d, (input, kernel_size, stride, padding, dilation, ceil_mode,), ((), (0, 0, 0), (1, 1, 1), False, ), (), kwargs)
     try:
         keys = input._k
-        if GLOBAL.special:
-            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
-        kernel = _t_max_pool3d[keys]
         if type(kernel_size) is not tuple: kernel_size = as_ints(kernel_size, 3, False)
         if type(stride) is not tuple: stride = as_ints(stride, 3, False)
         if type(padding) is not tuple: padding = as_ints(padding, 3, False)
         if type(dilation) is not tuple: dilation = as_ints(dilation, 3, False)
+        if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_max_pool3d, input, kernel_size, stride, padding, dilation, ceil_mode)) is not None: return r
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
+        kernel = _t_max_pool3d[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
     if kernel is None:
@@ -164,10 +170,11 @@ def max_unpool2d(input, indices, output_size, **kwargs):
         return slow(_p_max_unpool2d, (input, indices, output_size,), (), (), kwargs)
     try:
         keys = input._k | indices._k
+        if type(output_size) is not tuple: output_size = as_ints(output_size, 2, False)
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_max_unpool2d, input, indices, output_size)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_max_unpool2d[keys]
-        if type(output_size) is not tuple: output_size = as_ints(output_size, 2, False)
     except (AttributeError, KeyError, TypeError):
         kernel = None
     if kernel is None:
@@ -186,12 +193,13 @@ def avg_pool1d(input, kernel_size, stride=(), padding=(0,), ceil_mode=False, cou
         return slow(_p_avg_pool1d, (input, kernel_size, stride, padding, ceil_mode, count_include_pad,), ((), (0,), False, True, ), (), kwargs)
     try:
         keys = input._k
-        if GLOBAL.special:
-            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
-        kernel = _t_avg_pool1d[keys]
         if type(kernel_size) is not tuple: kernel_size = as_ints(kernel_size, 1, False)
         if type(stride) is not tuple: stride = as_ints(stride, 1, False)
         if type(padding) is not tuple: padding = as_ints(padding, 1, False)
+        if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_avg_pool1d, input, kernel_size, stride, padding, ceil_mode, count_include_pad)) is not None: return r
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
+        kernel = _t_avg_pool1d[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
     if kernel is None:
@@ -210,12 +218,13 @@ def avg_pool2d(input, kernel_size, stride=(), padding=(0, 0), ceil_mode=False, c
         return slow(_p_avg_pool2d, (input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override,), ((), (0, 0), False, True, None, ), (('out', out, None), ), kwargs)
     try:
         keys = input._k
-        if GLOBAL.special:
-            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
-        kernel = _t_avg_pool2d[keys]
         if type(kernel_size) is not tuple: kernel_size = as_ints(kernel_size, 2, False)
         if type(stride) is not tuple: stride = as_ints(stride, 2, False)
         if type(padding) is not tuple: padding = as_ints(padding, 2, False)
+        if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_avg_pool2d, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)) is not None: return r
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
+        kernel = _t_avg_pool2d[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
     if kernel is None:
@@ -234,12 +243,13 @@ def avg_pool3d(input, kernel_size, stride=(), padding=(0, 0, 0), ceil_mode=False
         return slow(_p_avg_pool3d, (input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override,), ((), (0, 0, 0), False, True, None, ), (('out', out, None), ), kwargs)
     try:
         keys = input._k
-        if GLOBAL.special:
-            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
-        kernel = _t_avg_pool3d[keys]
         if type(kernel_size) is not tuple: kernel_size = as_ints(kernel_size, 3, False)
         if type(stride) is not tuple: stride = as_ints(stride, 3, False)
         if type(padding) is not tuple: padding = as_ints(padding, 3, False)
+        if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_avg_pool3d, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)) is not None: return r
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
+        kernel = _t_avg_pool3d[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
     if kernel is None:
@@ -258,10 +268,11 @@ def adaptive_avg_pool1d(input, output_size, **kwargs):
         return slow(_p_adaptive_avg_pool1d, (input, output_size,), (), (), kwargs)
     try:
         keys = input._k
+        if type(output_size) is not tuple: output_size = as_ints(output_size, 1, False)
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_adaptive_avg_pool1d, input, output_size)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_adaptive_avg_pool1d[keys]
-        if type(output_size) is not tuple: output_size = as_ints(output_size, 1, False)
     except (AttributeError, KeyError, TypeError):
         kernel = None
     if kernel is None:
@@ -280,10 +291,11 @@ def adaptive_avg_pool2d(input, output_size, **kwargs):
         return slow(_p_adaptive_avg_pool2d, (input, output_size,), (), (), kwargs)
     try:
         keys = input._k
+        if type(output_size) is not tuple: output_size = as_ints(output_size, 2, False)
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_adaptive_avg_pool2d, input, output_size)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_adaptive_avg_pool2d[keys]
-        if type(output_size) is not tuple: output_size = as_ints(output_size, 2, False)
     except (AttributeError, KeyError, TypeError):
         kernel = None
     if kernel is None:
@@ -302,10 +314,11 @@ def adaptive_avg_pool3d(input, output_size, **kwargs):
         return slow(_p_adaptive_avg_pool3d, (input, output_size,), (), (), kwargs)
     try:
         keys = input._k
+        if type(output_size) is not tuple: output_size = as_ints(output_size, 3, False)
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_adaptive_avg_pool3d, input, output_size)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_adaptive_avg_pool3d[keys]
-        if type(output_size) is not tuple: output_size = as_ints(output_size, 3, False)
     except (AttributeError, KeyError, TypeError):
         kernel = None
     if kernel is None:
@@ -324,10 +337,11 @@ def adaptive_max_pool1d(input, output_size, **kwargs):
         return slow(_p_adaptive_max_pool1d, (input, output_size,), (), (), kwargs)
     try:
         keys = input._k
+        if type(output_size) is not tuple: output_size = as_ints(output_size, 1, False)
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_adaptive_max_pool1d, input, output_size)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_adaptive_max_pool1d[keys]
-        if type(output_size) is not tuple: output_size = as_ints(output_size, 1, False)
     except (AttributeError, KeyError, TypeError):
         kernel = None
     if kernel is None:
@@ -346,10 +360,11 @@ def adaptive_max_pool2d(input, output_size, **kwargs):
         return slow(_p_adaptive_max_pool2d, (input, output_size,), (), (), kwargs)
     try:
         keys = input._k
+        if type(output_size) is not tuple: output_size = as_ints(output_size, 2, False)
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_adaptive_max_pool2d, input, output_size)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_adaptive_max_pool2d[keys]
-        if type(output_size) is not tuple: output_size = as_ints(output_size, 2, False)
     except (AttributeError, KeyError, TypeError):
         kernel = None
     if kernel is None:
@@ -368,10 +383,11 @@ def adaptive_max_pool3d(input, output_size, **kwargs):
         return slow(_p_adaptive_max_pool3d, (input, output_size,), (), (), kwargs)
     try:
         keys = input._k
+        if type(output_size) is not tuple: output_size = as_ints(output_size, 3, False)
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_adaptive_max_pool3d, input, output_size)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_adaptive_max_pool3d[keys]
-        if type(output_size) is not tuple: output_size = as_ints(output_size, 3, False)
     except (AttributeError, KeyError, TypeError):
         kernel = None
     if kernel is None:

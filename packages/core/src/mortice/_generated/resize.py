@@ -15,6 +15,7 @@ def grid_sampler_2d(input, grid, interpolation_mode, padding_mode, align_corners
     try:
         keys = input._k | grid._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_grid_sampler_2d, input, grid, interpolation_mode, padding_mode, align_corners)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_grid_sampler_2d[keys]
     except (AttributeError, KeyError, TypeError):
@@ -36,6 +37,7 @@ def grid_sampler_3d(input, grid, interpolation_mode, padding_mode, align_corners
     try:
         keys = input._k | grid._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_grid_sampler_3d, input, grid, interpolation_mode, padding_mode, align_corners)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_grid_sampler_3d[keys]
     except (AttributeError, KeyError, TypeError):
@@ -57,6 +59,7 @@ def grid_sampler(input, grid, interpolation_mode, padding_mode, align_corners, *
     try:
         keys = input._k | grid._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_grid_sampler, input, grid, interpolation_mode, padding_mode, align_corners)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_grid_sampler[keys]
     except (AttributeError, KeyError, TypeError):
@@ -77,10 +80,11 @@ def affine_grid_generator(theta, size, align_corners, **kwargs):
         return slow(_p_affine_grid_generator, (theta, size, align_corners,), (), (), kwargs)
     try:
         keys = theta._k
+        if type(size) is not tuple: size = as_ints(size, None, False)
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_affine_grid_generator, theta, size, align_corners)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_affine_grid_generator[keys]
-        if type(size) is not tuple: size = as_ints(size, None, False)
     except (AttributeError, KeyError, TypeError):
         kernel = None
     if kernel is None:
@@ -100,6 +104,7 @@ def pixel_shuffle(input, upscale_factor, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_pixel_shuffle, input, upscale_factor)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_pixel_shuffle[keys]
     except (AttributeError, KeyError, TypeError):
@@ -121,6 +126,7 @@ def pixel_unshuffle(input, downscale_factor, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_pixel_unshuffle, input, downscale_factor)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_pixel_unshuffle[keys]
     except (AttributeError, KeyError, TypeError):
@@ -142,6 +148,7 @@ def channel_shuffle(input, groups, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_channel_shuffle, input, groups)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_channel_shuffle[keys]
     except (AttributeError, KeyError, TypeError):

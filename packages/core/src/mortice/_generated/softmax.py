@@ -15,6 +15,7 @@ def softmax(input, dim, dtype=None, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_softmax_int, input, dim, dtype)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_softmax_int[keys]
     except (AttributeError, KeyError, TypeError):
@@ -35,6 +36,7 @@ def Tensor_softmax(self, dim, dtype=None, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_softmax_int, self, dim, dtype)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_softmax_int[keys]
     except (AttributeError, KeyError, TypeError):
@@ -56,6 +58,7 @@ def _softmax(input, dim, half_to_float, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t__softmax, input, dim, half_to_float)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t__softmax[keys]
     except (AttributeError, KeyError, TypeError):
@@ -77,6 +80,7 @@ def log_softmax(input, dim, dtype=None, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_log_softmax_int, input, dim, dtype)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_log_softmax_int[keys]
     except (AttributeError, KeyError, TypeError):
@@ -97,6 +101,7 @@ def Tensor_log_softmax(self, dim, dtype=None, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_log_softmax_int, self, dim, dtype)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_log_softmax_int[keys]
     except (AttributeError, KeyError, TypeError):
@@ -118,6 +123,7 @@ def _log_softmax(input, dim, half_to_float, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t__log_softmax, input, dim, half_to_float)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t__log_softmax[keys]
     except (AttributeError, KeyError, TypeError):
@@ -138,10 +144,11 @@ def logsumexp(input, dim, keepdim=False, *, out=None, **kwargs):
         return slow(_p_logsumexp, (input, dim, keepdim,), (False, ), (('out', out, None), ), kwargs)
     try:
         keys = input._k
+        if type(dim) is not tuple: dim = as_ints(dim, 1, False)
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_logsumexp, input, dim, keepdim)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_logsumexp[keys]
-        if type(dim) is not tuple: dim = as_ints(dim, 1, False)
     except (AttributeError, KeyError, TypeError):
         kernel = None
     if kernel is None:
@@ -159,10 +166,11 @@ def Tensor_logsumexp(self, dim, keepdim=False, **kwargs):
         return slow(_m_logsumexp, (self, dim, keepdim,), (False, ), (), kwargs)
     try:
         keys = self._k
+        if type(dim) is not tuple: dim = as_ints(dim, 1, False)
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_logsumexp, self, dim, keepdim)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_logsumexp[keys]
-        if type(dim) is not tuple: dim = as_ints(dim, 1, False)
     except (AttributeError, KeyError, TypeError):
         kernel = None
     if kernel is None:

@@ -15,6 +15,7 @@ def special_entr(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_special_entr, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_special_entr[keys]
     except (AttributeError, KeyError, TypeError):
@@ -36,6 +37,7 @@ def special_erfcx(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_special_erfcx, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_special_erfcx[keys]
     except (AttributeError, KeyError, TypeError):
@@ -57,6 +59,7 @@ def special_i0e(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_special_i0e, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_special_i0e[keys]
     except (AttributeError, KeyError, TypeError):
@@ -78,6 +81,7 @@ def special_i1e(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_special_i1e, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_special_i1e[keys]
     except (AttributeError, KeyError, TypeError):
@@ -99,6 +103,7 @@ def special_ndtr(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_special_ndtr, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_special_ndtr[keys]
     except (AttributeError, KeyError, TypeError):
@@ -120,6 +125,7 @@ def special_ndtri(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_special_ndtri, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_special_ndtri[keys]
     except (AttributeError, KeyError, TypeError):
@@ -141,6 +147,7 @@ def special_log_ndtr(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_special_log_ndtr, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_special_log_ndtr[keys]
     except (AttributeError, KeyError, TypeError):
@@ -163,6 +170,7 @@ def special_xlog1py(input, other, *, out=None, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_special_xlog1py, input, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_special_xlog1py[keys]
     except (AttributeError, KeyError, TypeError):
@@ -185,6 +193,7 @@ def special_zeta(input, other, *, out=None, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_special_zeta, input, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_special_zeta[keys]
     except (AttributeError, KeyError, TypeError):
@@ -206,6 +215,7 @@ def mvlgamma(input, p, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_mvlgamma, input, p)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_mvlgamma[keys]
     except (AttributeError, KeyError, TypeError):
@@ -226,6 +236,7 @@ def Tensor_mvlgamma(self, p, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_mvlgamma, self, p)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_mvlgamma[keys]
     except (AttributeError, KeyError, TypeError):
@@ -288,6 +299,7 @@ def frexp(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_frexp_Tensor, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_frexp_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -308,6 +320,7 @@ def Tensor_frexp(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_frexp_Tensor, self)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_frexp_Tensor[keys]
     except (AttributeError, KeyError, TypeError):

@@ -15,6 +15,7 @@ def abs(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_abs, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_abs[keys]
     except (AttributeError, KeyError, TypeError):
@@ -35,6 +36,7 @@ def Tensor_abs(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_abs, self)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_abs[keys]
     except (AttributeError, KeyError, TypeError):
@@ -115,6 +117,7 @@ def absolute(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_absolute, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_absolute[keys]
     except (AttributeError, KeyError, TypeError):
@@ -135,6 +138,7 @@ def Tensor_absolute(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_absolute, self)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_absolute[keys]
     except (AttributeError, KeyError, TypeError):
@@ -197,6 +201,7 @@ def neg(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_neg, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_neg[keys]
     except (AttributeError, KeyError, TypeError):
@@ -217,6 +222,7 @@ def Tensor_neg(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_neg, self)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_neg[keys]
     except (AttributeError, KeyError, TypeError):
@@ -297,6 +303,7 @@ def negative(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_negative, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_negative[keys]
     except (AttributeError, KeyError, TypeError):
@@ -317,6 +324,7 @@ def Tensor_negative(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_negative, self)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_negative[keys]
     except (AttributeError, KeyError, TypeError):
@@ -379,6 +387,7 @@ def positive(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_positive, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_positive[keys]
     except (AttributeError, KeyError, TypeError):
@@ -399,6 +408,7 @@ def Tensor_positive(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_positive, self)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_positive[keys]
     except (AttributeError, KeyError, TypeError):
@@ -438,6 +448,7 @@ def sign(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_sign, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_sign[keys]
     except (AttributeError, KeyError, TypeError):
@@ -458,6 +469,7 @@ def Tensor_sign(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_sign, self)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_sign[keys]
     except (AttributeError, KeyError, TypeError):
@@ -520,6 +532,7 @@ def sgn(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_sgn, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_sgn[keys]
     except (AttributeError, KeyError, TypeError):
@@ -540,6 +553,7 @@ def Tensor_sgn(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_sgn, self)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_sgn[keys]
     except (AttributeError, KeyError, TypeError):
@@ -602,6 +616,7 @@ def ceil(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_ceil, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_ceil[keys]
     except (AttributeError, KeyError, TypeError):
@@ -622,6 +637,7 @@ def Tensor_ceil(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_ceil, self)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_ceil[keys]
     except (AttributeError, KeyError, TypeError):
@@ -684,6 +700,7 @@ def floor(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_floor, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_floor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -704,6 +721,7 @@ def Tensor_floor(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_floor, self)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_floor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -766,6 +784,7 @@ def round(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_round, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_round[keys]
     except (AttributeError, KeyError, TypeError):
@@ -786,6 +805,7 @@ def Tensor_round(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_round, self)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_round[keys]
     except (AttributeError, KeyError, TypeError):
@@ -848,6 +868,7 @@ def trunc(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_trunc, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_trunc[keys]
     except (AttributeError, KeyError, TypeError):
@@ -868,6 +889,7 @@ def Tensor_trunc(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_trunc, self)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_trunc[keys]
     except (AttributeError, KeyError, TypeError):
@@ -930,6 +952,7 @@ def fix(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_fix, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_fix[keys]
     except (AttributeError, KeyError, TypeError):
@@ -950,6 +973,7 @@ def Tensor_fix(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_fix, self)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_fix[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1012,6 +1036,7 @@ def frac(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_frac, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_frac[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1032,6 +1057,7 @@ def Tensor_frac(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_frac, self)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_frac[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1094,6 +1120,7 @@ def reciprocal(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_reciprocal, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_reciprocal[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1114,6 +1141,7 @@ def Tensor_reciprocal(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_reciprocal, self)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_reciprocal[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1176,6 +1204,7 @@ def sqrt(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_sqrt, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_sqrt[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1196,6 +1225,7 @@ def Tensor_sqrt(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_sqrt, self)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_sqrt[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1258,6 +1288,7 @@ def rsqrt(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_rsqrt, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_rsqrt[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1278,6 +1309,7 @@ def Tensor_rsqrt(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_rsqrt, self)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_rsqrt[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1340,6 +1372,7 @@ def square(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_square, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_square[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1360,6 +1393,7 @@ def Tensor_square(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_square, self)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_square[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1422,6 +1456,7 @@ def exp(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_exp, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_exp[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1442,6 +1477,7 @@ def Tensor_exp(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_exp, self)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_exp[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1504,6 +1540,7 @@ def exp2(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_exp2, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_exp2[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1524,6 +1561,7 @@ def Tensor_exp2(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_exp2, self)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_exp2[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1586,6 +1624,7 @@ def expm1(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_expm1, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_expm1[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1606,6 +1645,7 @@ def Tensor_expm1(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_expm1, self)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_expm1[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1668,6 +1708,7 @@ def log(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_log, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_log[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1688,6 +1729,7 @@ def Tensor_log(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_log, self)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_log[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1750,6 +1792,7 @@ def log2(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_log2, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_log2[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1770,6 +1813,7 @@ def Tensor_log2(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_log2, self)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_log2[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1832,6 +1876,7 @@ def log10(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_log10, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_log10[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1852,6 +1897,7 @@ def Tensor_log10(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_log10, self)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_log10[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1914,6 +1960,7 @@ def log1p(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_log1p, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_log1p[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1934,6 +1981,7 @@ def Tensor_log1p(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_log1p, self)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_log1p[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1996,6 +2044,7 @@ def sin(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_sin, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_sin[keys]
     except (AttributeError, KeyError, TypeError):
@@ -2016,6 +2065,7 @@ def Tensor_sin(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_sin, self)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_sin[keys]
     except (AttributeError, KeyError, TypeError):
@@ -2078,6 +2128,7 @@ def cos(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_cos, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_cos[keys]
     except (AttributeError, KeyError, TypeError):
@@ -2098,6 +2149,7 @@ def Tensor_cos(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_cos, self)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_cos[keys]
     except (AttributeError, KeyError, TypeError):
@@ -2160,6 +2212,7 @@ def tan(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_tan, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_tan[keys]
     except (AttributeError, KeyError, TypeError):
@@ -2180,6 +2233,7 @@ def Tensor_tan(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_tan, self)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_tan[keys]
     except (AttributeError, KeyError, TypeError):
@@ -2242,6 +2296,7 @@ def asin(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_asin, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_asin[keys]
     except (AttributeError, KeyError, TypeError):
@@ -2262,6 +2317,7 @@ def Tensor_asin(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_asin, self)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_asin[keys]
     except (AttributeError, KeyError, TypeError):
@@ -2324,6 +2380,7 @@ def acos(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_acos, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_acos[keys]
     except (AttributeError, KeyError, TypeError):
@@ -2344,6 +2401,7 @@ def Tensor_acos(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_acos, self)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_acos[keys]
     except (AttributeError, KeyError, TypeError):
@@ -2406,6 +2464,7 @@ def atan(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_atan, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_atan[keys]
     except (AttributeError, KeyError, TypeError):
@@ -2426,6 +2485,7 @@ def Tensor_atan(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_atan, self)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_atan[keys]
     except (AttributeError, KeyError, TypeError):
@@ -2488,6 +2548,7 @@ def sinh(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_sinh, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_sinh[keys]
     except (AttributeError, KeyError, TypeError):
@@ -2508,6 +2569,7 @@ def Tensor_sinh(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_sinh, self)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_sinh[keys]
     except (AttributeError, KeyError, TypeError):
@@ -2570,6 +2632,7 @@ def cosh(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_cosh, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_cosh[keys]
     except (AttributeError, KeyError, TypeError):
@@ -2590,6 +2653,7 @@ def Tensor_cosh(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_cosh, self)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_cosh[keys]
     except (AttributeError, KeyError, TypeError):
@@ -2652,6 +2716,7 @@ def tanh(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_tanh, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_tanh[keys]
     except (AttributeError, KeyError, TypeError):
@@ -2672,6 +2737,7 @@ def Tensor_tanh(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_tanh, self)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_tanh[keys]
     except (AttributeError, KeyError, TypeError):
@@ -2734,6 +2800,7 @@ def asinh(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_asinh, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_asinh[keys]
     except (AttributeError, KeyError, TypeError):
@@ -2754,6 +2821,7 @@ def Tensor_asinh(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_asinh, self)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_asinh[keys]
     except (AttributeError, KeyError, TypeError):
@@ -2816,6 +2884,7 @@ def acosh(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_acosh, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_acosh[keys]
     except (AttributeError, KeyError, TypeError):
@@ -2836,6 +2905,7 @@ def Tensor_acosh(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_acosh, self)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_acosh[keys]
     except (AttributeError, KeyError, TypeError):
@@ -2898,6 +2968,7 @@ def atanh(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_atanh, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_atanh[keys]
     except (AttributeError, KeyError, TypeError):
@@ -2918,6 +2989,7 @@ def Tensor_atanh(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_atanh, self)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_atanh[keys]
     except (AttributeError, KeyError, TypeError):
@@ -2980,6 +3052,7 @@ def arcsin(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_arcsin, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_arcsin[keys]
     except (AttributeError, KeyError, TypeError):
@@ -3000,6 +3073,7 @@ def Tensor_arcsin(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_arcsin, self)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_arcsin[keys]
     except (AttributeError, KeyError, TypeError):
@@ -3062,6 +3136,7 @@ def arccos(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_arccos, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_arccos[keys]
     except (AttributeError, KeyError, TypeError):
@@ -3082,6 +3157,7 @@ def Tensor_arccos(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_arccos, self)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_arccos[keys]
     except (AttributeError, KeyError, TypeError):
@@ -3144,6 +3220,7 @@ def arctan(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_arctan, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_arctan[keys]
     except (AttributeError, KeyError, TypeError):
@@ -3164,6 +3241,7 @@ def Tensor_arctan(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_arctan, self)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_arctan[keys]
     except (AttributeError, KeyError, TypeError):
@@ -3226,6 +3304,7 @@ def arcsinh(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_arcsinh, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_arcsinh[keys]
     except (AttributeError, KeyError, TypeError):
@@ -3246,6 +3325,7 @@ def Tensor_arcsinh(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_arcsinh, self)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_arcsinh[keys]
     except (AttributeError, KeyError, TypeError):
@@ -3308,6 +3388,7 @@ def arccosh(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_arccosh, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_arccosh[keys]
     except (AttributeError, KeyError, TypeError):
@@ -3328,6 +3409,7 @@ def Tensor_arccosh(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_arccosh, self)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_arccosh[keys]
     except (AttributeError, KeyError, TypeError):
@@ -3390,6 +3472,7 @@ def arctanh(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_arctanh, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_arctanh[keys]
     except (AttributeError, KeyError, TypeError):
@@ -3410,6 +3493,7 @@ def Tensor_arctanh(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_arctanh, self)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_arctanh[keys]
     except (AttributeError, KeyError, TypeError):
@@ -3472,6 +3556,7 @@ def erf(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_erf, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_erf[keys]
     except (AttributeError, KeyError, TypeError):
@@ -3492,6 +3577,7 @@ def Tensor_erf(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_erf, self)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_erf[keys]
     except (AttributeError, KeyError, TypeError):
@@ -3554,6 +3640,7 @@ def erfc(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_erfc, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_erfc[keys]
     except (AttributeError, KeyError, TypeError):
@@ -3574,6 +3661,7 @@ def Tensor_erfc(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_erfc, self)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_erfc[keys]
     except (AttributeError, KeyError, TypeError):
@@ -3636,6 +3724,7 @@ def erfinv(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_erfinv, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_erfinv[keys]
     except (AttributeError, KeyError, TypeError):
@@ -3656,6 +3745,7 @@ def Tensor_erfinv(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_erfinv, self)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_erfinv[keys]
     except (AttributeError, KeyError, TypeError):
@@ -3718,6 +3808,7 @@ def lgamma(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_lgamma, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_lgamma[keys]
     except (AttributeError, KeyError, TypeError):
@@ -3738,6 +3829,7 @@ def Tensor_lgamma(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_lgamma, self)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_lgamma[keys]
     except (AttributeError, KeyError, TypeError):
@@ -3800,6 +3892,7 @@ def digamma(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_digamma, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_digamma[keys]
     except (AttributeError, KeyError, TypeError):
@@ -3820,6 +3913,7 @@ def Tensor_digamma(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_digamma, self)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_digamma[keys]
     except (AttributeError, KeyError, TypeError):
@@ -3908,6 +4002,7 @@ def sigmoid(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_sigmoid, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_sigmoid[keys]
     except (AttributeError, KeyError, TypeError):
@@ -3928,6 +4023,7 @@ def Tensor_sigmoid(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_sigmoid, self)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_sigmoid[keys]
     except (AttributeError, KeyError, TypeError):
@@ -3990,6 +4086,7 @@ def logit(input, eps=None, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_logit, input, eps)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_logit[keys]
     except (AttributeError, KeyError, TypeError):
@@ -4010,6 +4107,7 @@ def Tensor_logit(self, eps=None, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_logit, self, eps)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_logit[keys]
     except (AttributeError, KeyError, TypeError):
@@ -4072,6 +4170,7 @@ def i0(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_i0, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_i0[keys]
     except (AttributeError, KeyError, TypeError):
@@ -4092,6 +4191,7 @@ def Tensor_i0(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_i0, self)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_i0[keys]
     except (AttributeError, KeyError, TypeError):
@@ -4154,6 +4254,7 @@ def special_i1(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_special_i1, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_special_i1[keys]
     except (AttributeError, KeyError, TypeError):
@@ -4175,6 +4276,7 @@ def sinc(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_sinc, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_sinc[keys]
     except (AttributeError, KeyError, TypeError):
@@ -4195,6 +4297,7 @@ def Tensor_sinc(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_sinc, self)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_sinc[keys]
     except (AttributeError, KeyError, TypeError):
@@ -4257,6 +4360,7 @@ def deg2rad(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_deg2rad, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_deg2rad[keys]
     except (AttributeError, KeyError, TypeError):
@@ -4277,6 +4381,7 @@ def Tensor_deg2rad(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_deg2rad, self)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_deg2rad[keys]
     except (AttributeError, KeyError, TypeError):
@@ -4339,6 +4444,7 @@ def rad2deg(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_rad2deg, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_rad2deg[keys]
     except (AttributeError, KeyError, TypeError):
@@ -4359,6 +4465,7 @@ def Tensor_rad2deg(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_rad2deg, self)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_rad2deg[keys]
     except (AttributeError, KeyError, TypeError):
@@ -4421,6 +4528,7 @@ def nan_to_num(input, nan=None, posinf=None, neginf=None, *, out=None, **kwargs)
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_nan_to_num, input, nan, posinf, neginf)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_nan_to_num[keys]
     except (AttributeError, KeyError, TypeError):
@@ -4441,6 +4549,7 @@ def Tensor_nan_to_num(self, nan=None, posinf=None, neginf=None, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_nan_to_num, self, nan, posinf, neginf)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_nan_to_num[keys]
     except (AttributeError, KeyError, TypeError):
@@ -4503,6 +4612,7 @@ def angle(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_angle, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_angle[keys]
     except (AttributeError, KeyError, TypeError):
@@ -4523,6 +4633,7 @@ def Tensor_angle(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_angle, self)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_angle[keys]
     except (AttributeError, KeyError, TypeError):
@@ -4544,6 +4655,7 @@ def conj_physical(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_conj_physical, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_conj_physical[keys]
     except (AttributeError, KeyError, TypeError):
@@ -4564,6 +4676,7 @@ def Tensor_conj_physical(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_conj_physical, self)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_conj_physical[keys]
     except (AttributeError, KeyError, TypeError):
@@ -4626,6 +4739,7 @@ def conj(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_conj, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_conj[keys]
     except (AttributeError, KeyError, TypeError):
@@ -4646,6 +4760,7 @@ def Tensor_conj(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_conj, self)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_conj[keys]
     except (AttributeError, KeyError, TypeError):
@@ -4667,6 +4782,7 @@ def resolve_conj(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_resolve_conj, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_resolve_conj[keys]
     except (AttributeError, KeyError, TypeError):
@@ -4687,6 +4803,7 @@ def Tensor_resolve_conj(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_resolve_conj, self)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_resolve_conj[keys]
     except (AttributeError, KeyError, TypeError):
@@ -4708,6 +4825,7 @@ def resolve_neg(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_resolve_neg, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_resolve_neg[keys]
     except (AttributeError, KeyError, TypeError):
@@ -4728,6 +4846,7 @@ def Tensor_resolve_neg(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_resolve_neg, self)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_resolve_neg[keys]
     except (AttributeError, KeyError, TypeError):
@@ -4749,6 +4868,7 @@ def isnan(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_isnan, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_isnan[keys]
     except (AttributeError, KeyError, TypeError):
@@ -4769,6 +4889,7 @@ def Tensor_isnan(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_isnan, self)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_isnan[keys]
     except (AttributeError, KeyError, TypeError):
@@ -4790,6 +4911,7 @@ def isinf(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_isinf, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_isinf[keys]
     except (AttributeError, KeyError, TypeError):
@@ -4810,6 +4932,7 @@ def Tensor_isinf(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_isinf, self)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_isinf[keys]
     except (AttributeError, KeyError, TypeError):
@@ -4831,6 +4954,7 @@ def isfinite(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_isfinite, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_isfinite[keys]
     except (AttributeError, KeyError, TypeError):
@@ -4851,6 +4975,7 @@ def Tensor_isfinite(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_isfinite, self)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_isfinite[keys]
     except (AttributeError, KeyError, TypeError):
@@ -4872,6 +4997,7 @@ def isposinf(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_isposinf, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_isposinf[keys]
     except (AttributeError, KeyError, TypeError):
@@ -4892,6 +5018,7 @@ def Tensor_isposinf(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_isposinf, self)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_isposinf[keys]
     except (AttributeError, KeyError, TypeError):
@@ -4913,6 +5040,7 @@ def isneginf(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_isneginf, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_isneginf[keys]
     except (AttributeError, KeyError, TypeError):
@@ -4933,6 +5061,7 @@ def Tensor_isneginf(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_isneginf, self)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_isneginf[keys]
     except (AttributeError, KeyError, TypeError):
@@ -4954,6 +5083,7 @@ def signbit(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_signbit, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_signbit[keys]
     except (AttributeError, KeyError, TypeError):
@@ -4974,6 +5104,7 @@ def Tensor_signbit(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_signbit, self)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_signbit[keys]
     except (AttributeError, KeyError, TypeError):
@@ -4995,6 +5126,7 @@ def isreal(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_isreal, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_isreal[keys]
     except (AttributeError, KeyError, TypeError):
@@ -5015,6 +5147,7 @@ def Tensor_isreal(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_isreal, self)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_isreal[keys]
     except (AttributeError, KeyError, TypeError):
@@ -5036,6 +5169,7 @@ def logical_not(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_logical_not, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_logical_not[keys]
     except (AttributeError, KeyError, TypeError):
@@ -5056,6 +5190,7 @@ def Tensor_logical_not(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_logical_not, self)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_logical_not[keys]
     except (AttributeError, KeyError, TypeError):
@@ -5118,6 +5253,7 @@ def bitwise_not(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_bitwise_not, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_bitwise_not[keys]
     except (AttributeError, KeyError, TypeError):
@@ -5138,6 +5274,7 @@ def Tensor_bitwise_not(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_bitwise_not, self)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_bitwise_not[keys]
     except (AttributeError, KeyError, TypeError):
@@ -5218,6 +5355,7 @@ def real(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_real, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_real[keys]
     except (AttributeError, KeyError, TypeError):
@@ -5239,6 +5377,7 @@ def imag(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_imag, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_imag[keys]
     except (AttributeError, KeyError, TypeError):
@@ -5302,6 +5441,7 @@ def complex(real, imag, *, out=None, **kwargs):
     try:
         keys = real._k | imag._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_complex, real, imag)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_complex[keys]
     except (AttributeError, KeyError, TypeError):
@@ -5323,6 +5463,7 @@ def polar(abs, angle, *, out=None, **kwargs):
     try:
         keys = abs._k | angle._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_polar, abs, angle)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_polar[keys]
     except (AttributeError, KeyError, TypeError):
@@ -5338,3 +5479,5 @@ def polar(abs, angle, *, out=None, **kwargs):
 _p_polar.public = polar
 FUNCTIONS = {"abs": abs, "abs_": abs_, "absolute": absolute, "absolute_": absolute_, "neg": neg, "neg_": neg_, "negative": negative, "negative_": negative_, "positive": positive, "sign": sign, "sign_": sign_, "sgn": sgn, "sgn_": sgn_, "ceil": ceil, "ceil_": ceil_, "floor": floor, "floor_": floor_, "round": round, "round_": round_, "trunc": trunc, "trunc_": trunc_, "fix": fix, "fix_": fix_, "frac": frac, "frac_": frac_, "reciprocal": reciprocal, "reciprocal_": reciprocal_, "sqrt": sqrt, "sqrt_": sqrt_, "rsqrt": rsqrt, "rsqrt_": rsqrt_, "square": square, "square_": square_, "exp": exp, "exp_": exp_, "exp2": exp2, "exp2_": exp2_, "expm1": expm1, "expm1_": expm1_, "log": log, "log_": log_, "log2": log2, "log2_": log2_, "log10": log10, "log10_": log10_, "log1p": log1p, "log1p_": log1p_, "sin": sin, "sin_": sin_, "cos": cos, "cos_": cos_, "tan": tan, "tan_": tan_, "asin": asin, "asin_": asin_, "acos": acos, "acos_": acos_, "atan": atan, "atan_": atan_, "sinh": sinh, "sinh_": sinh_, "cosh": cosh, "cosh_": cosh_, "tanh": tanh, "tanh_": tanh_, "asinh": asinh, "asinh_": asinh_, "acosh": acosh, "acosh_": acosh_, "atanh": atanh, "atanh_": atanh_, "arcsin": arcsin, "arcsin_": arcsin_, "arccos": arccos, "arccos_": arccos_, "arctan": arctan, "arctan_": arctan_, "arcsinh": arcsinh, "arcsinh_": arcsinh_, "arccosh": arccosh, "arccosh_": arccosh_, "arctanh": arctanh, "arctanh_": arctanh_, "erf": erf, "erf_": erf_, "erfc": erfc, "erfc_": erfc_, "erfinv": erfinv, "erfinv_": erfinv_, "lgamma": lgamma, "lgamma_": lgamma_, "digamma": digamma, "digamma_": digamma_, "polygamma": polygamma, "sigmoid": sigmoid, "sigmoid_": sigmoid_, "logit": logit, "logit_": logit_, "i0": i0, "i0_": i0_, "special_i1": special_i1, "sinc": sinc, "sinc_": sinc_, "deg2rad": deg2rad, "deg2rad_": deg2rad_, "rad2deg": rad2deg, "rad2deg_": rad2deg_, "nan_to_num": nan_to_num, "nan_to_num_": nan_to_num_, "angle": angle, "conj_physical": conj_physical, "conj_physical_": conj_physical_, "conj": conj, "resolve_conj": resolve_conj, "resolve_neg": resolve_neg, "isnan": isnan, "isinf": isinf, "isfinite": isfinite, "isposinf": isposinf, "isneginf": isneginf, "signbit": signbit, "isreal": isreal, "logical_not": logical_not, "logical_not_": logical_not_, "bitwise_not": bitwise_not, "bitwise_not_": bitwise_not_, "real": real, "imag": imag, "view_as_real": view_as_real, "view_as_complex": view_as_complex, "complex": complex, "polar": polar}
 METHODS = {"abs": Tensor_abs, "__abs__": Tensor_op_abs, "abs_": Tensor_abs_, "absolute": Tensor_absolute, "absolute_": Tensor_absolute_, "neg": Tensor_neg, "__neg__": Tensor_op_neg, "neg_": Tensor_neg_, "negative": Tensor_negative, "negative_": Tensor_negative_, "positive": Tensor_positive, "__pos__": Tensor_op_positive, "sign": Tensor_sign, "sign_": Tensor_sign_, "sgn": Tensor_sgn, "sgn_": Tensor_sgn_, "ceil": Tensor_ceil, "ceil_": Tensor_ceil_, "floor": Tensor_floor, "floor_": Tensor_floor_, "round": Tensor_round, "round_": Tensor_round_, "trunc": Tensor_trunc, "trunc_": Tensor_trunc_, "fix": Tensor_fix, "fix_": Tensor_fix_, "frac": Tensor_frac, "frac_": Tensor_frac_, "reciprocal": Tensor_reciprocal, "reciprocal_": Tensor_reciprocal_, "sqrt": Tensor_sqrt, "sqrt_": Tensor_sqrt_, "rsqrt": Tensor_rsqrt, "rsqrt_": Tensor_rsqrt_, "square": Tensor_square, "square_": Tensor_square_, "exp": Tensor_exp, "exp_": Tensor_exp_, "exp2": Tensor_exp2, "exp2_": Tensor_exp2_, "expm1": Tensor_expm1, "expm1_": Tensor_expm1_, "log": Tensor_log, "log_": Tensor_log_, "log2": Tensor_log2, "log2_": Tensor_log2_, "log10": Tensor_log10, "log10_": Tensor_log10_, "log1p": Tensor_log1p, "log1p_": Tensor_log1p_, "sin": Tensor_sin, "sin_": Tensor_sin_, "cos": Tensor_cos, "cos_": Tensor_cos_, "tan": Tensor_tan, "tan_": Tensor_tan_, "asin": Tensor_asin, "asin_": Tensor_asin_, "acos": Tensor_acos, "acos_": Tensor_acos_, "atan": Tensor_atan, "atan_": Tensor_atan_, "sinh": Tensor_sinh, "sinh_": Tensor_sinh_, "cosh": Tensor_cosh, "cosh_": Tensor_cosh_, "tanh": Tensor_tanh, "tanh_": Tensor_tanh_, "asinh": Tensor_asinh, "asinh_": Tensor_asinh_, "acosh": Tensor_acosh, "acosh_": Tensor_acosh_, "atanh": Tensor_atanh, "atanh_": Tensor_atanh_, "arcsin": Tensor_arcsin, "arcsin_": Tensor_arcsin_, "arccos": Tensor_arccos, "arccos_": Tensor_arccos_, "arctan": Tensor_arctan, "arctan_": Tensor_arctan_, "arcsinh": Tensor_arcsinh, "arcsinh_": Tensor_arcsinh_, "arccosh": Tensor_arccosh, "arccosh_": Tensor_arccosh_, "arctanh": Tensor_arctanh, "arctanh_": Tensor_arctanh_, "erf": Tensor_erf, "erf_": Tensor_erf_, "erfc": Tensor_erfc, "erfc_": Tensor_erfc_, "erfinv": Tensor_erfinv, "erfinv_": Tensor_erfinv_, "lgamma": Tensor_lgamma, "lgamma_": Tensor_lgamma_, "digamma": Tensor_digamma, "digamma_": Tensor_digamma_, "polygamma_": Tensor_polygamma_, "sigmoid": Tensor_sigmoid, "sigmoid_": Tensor_sigmoid_, "logit": Tensor_logit, "logit_": Tensor_logit_, "i0": Tensor_i0, "i0_": Tensor_i0_, "sinc": Tensor_sinc, "sinc_": Tensor_sinc_, "deg2rad": Tensor_deg2rad, "deg2rad_": Tensor_deg2rad_, "rad2deg": Tensor_rad2deg, "rad2deg_": Tensor_rad2deg_, "nan_to_num": Tensor_nan_to_num, "nan_to_num_": Tensor_nan_to_num_, "angle": Tensor_angle, "conj_physical": Tensor_conj_physical, "conj_physical_": Tensor_conj_physical_, "conj": Tensor_conj, "resolve_conj": Tensor_resolve_conj, "resolve_neg": Tensor_resolve_neg, "isnan": Tensor_isnan, "isinf": Tensor_isinf, "isfinite": Tensor_isfinite, "isposinf": Tensor_isposinf, "isneginf": Tensor_isneginf, "signbit": Tensor_signbit, "isreal": Tensor_isreal, "logical_not": Tensor_logical_not, "logical_not_": Tensor_logical_not_, "bitwise_not": Tensor_bitwise_not, "__invert__": Tensor_op_bitwise_not, "bitwise_not_": Tensor_bitwise_not_}
+#: What Python's operators call, by the overload that it calls in line.
+OPERATORS = {"abs": Tensor_op_abs, "neg": Tensor_op_neg, "positive": Tensor_op_positive, "bitwise_not": Tensor_op_bitwise_not}

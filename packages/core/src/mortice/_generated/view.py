@@ -124,10 +124,10 @@ def permute(input, dims, **kwargs):
         return slow(_p_permute, (input, dims,), (), (), kwargs)
     try:
         keys = input._k
+        if type(dims) is not tuple: dims = as_ints(dims, None, False)
         if GLOBAL.special:
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_permute[keys]
-        if type(dims) is not tuple: dims = as_ints(dims, None, False)
     except (AttributeError, KeyError, TypeError):
         kernel = None
     if kernel is None:
@@ -201,11 +201,11 @@ def as_strided(input, size, stride, storage_offset=None, **kwargs):
         return slow(_p_as_strided, (input, size, stride, storage_offset,), (None, ), (), kwargs)
     try:
         keys = input._k
+        if type(size) is not tuple: size = as_ints(size, None, False)
+        if type(stride) is not tuple: stride = as_ints(stride, None, False)
         if GLOBAL.special:
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_as_strided[keys]
-        if type(size) is not tuple: size = as_ints(size, None, False)
-        if type(stride) is not tuple: stride = as_ints(stride, None, False)
     except (AttributeError, KeyError, TypeError):
         kernel = None
     if kernel is None:
@@ -223,11 +223,11 @@ def Tensor_as_strided(self, size, stride, storage_offset=None, **kwargs):
         return slow(_m_as_strided, (self, size, stride, storage_offset,), (None, ), (), kwargs)
     try:
         keys = self._k
+        if type(size) is not tuple: size = as_ints(size, None, False)
+        if type(stride) is not tuple: stride = as_ints(stride, None, False)
         if GLOBAL.special:
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_as_strided[keys]
-        if type(size) is not tuple: size = as_ints(size, None, False)
-        if type(stride) is not tuple: stride = as_ints(stride, None, False)
     except (AttributeError, KeyError, TypeError):
         kernel = None
     if kernel is None:
@@ -328,6 +328,7 @@ def squeeze(*args, **kwargs):
         try:
             keys = args[0]._k
             if GLOBAL.special:
+                if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_squeeze, args[0])) is not None: return r
                 keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
             kernel = _t_squeeze[keys]
         except (AttributeError, KeyError):
@@ -347,6 +348,7 @@ def Tensor_squeeze(self, *args, **kwargs):
         try:
             keys = self._k
             if GLOBAL.special:
+                if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_squeeze, self)) is not None: return r
                 keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
             kernel = _t_squeeze[keys]
         except (AttributeError, KeyError):
@@ -429,10 +431,10 @@ def split_with_sizes(input, split_sizes, dim=0, **kwargs):
         return slow(_p_split_with_sizes, (input, split_sizes, dim,), (0, ), (), kwargs)
     try:
         keys = input._k
+        if type(split_sizes) is not tuple: split_sizes = as_ints(split_sizes, None, False)
         if GLOBAL.special:
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_split_with_sizes[keys]
-        if type(split_sizes) is not tuple: split_sizes = as_ints(split_sizes, None, False)
     except (AttributeError, KeyError, TypeError):
         kernel = None
     if kernel is None:
@@ -450,10 +452,10 @@ def Tensor_split_with_sizes(self, split_sizes, dim=0, **kwargs):
         return slow(_m_split_with_sizes, (self, split_sizes, dim,), (0, ), (), kwargs)
     try:
         keys = self._k
+        if type(split_sizes) is not tuple: split_sizes = as_ints(split_sizes, None, False)
         if GLOBAL.special:
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_split_with_sizes[keys]
-        if type(split_sizes) is not tuple: split_sizes = as_ints(split_sizes, None, False)
     except (AttributeError, KeyError, TypeError):
         kernel = None
     if kernel is None:
@@ -565,6 +567,7 @@ def unsafe_split(input, split_size, dim=0, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_unsafe_split_Tensor, input, split_size, dim)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_unsafe_split_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -585,6 +588,7 @@ def Tensor_unsafe_split(self, split_size, dim=0, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_unsafe_split_Tensor, self, split_size, dim)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_unsafe_split_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -605,10 +609,11 @@ def unsafe_split_with_sizes(input, split_sizes, dim=0, **kwargs):
         return slow(_p_unsafe_split_with_sizes, (input, split_sizes, dim,), (0, ), (), kwargs)
     try:
         keys = input._k
+        if type(split_sizes) is not tuple: split_sizes = as_ints(split_sizes, None, False)
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_unsafe_split_with_sizes, input, split_sizes, dim)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_unsafe_split_with_sizes[keys]
-        if type(split_sizes) is not tuple: split_sizes = as_ints(split_sizes, None, False)
     except (AttributeError, KeyError, TypeError):
         kernel = None
     if kernel is None:
@@ -626,10 +631,11 @@ def Tensor_unsafe_split_with_sizes(self, split_sizes, dim=0, **kwargs):
         return slow(_m_unsafe_split_with_sizes, (self, split_sizes, dim,), (0, ), (), kwargs)
     try:
         keys = self._k
+        if type(split_sizes) is not tuple: split_sizes = as_ints(split_sizes, None, False)
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_unsafe_split_with_sizes, self, split_sizes, dim)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_unsafe_split_with_sizes[keys]
-        if type(split_sizes) is not tuple: split_sizes = as_ints(split_sizes, None, False)
     except (AttributeError, KeyError, TypeError):
         kernel = None
     if kernel is None:
@@ -649,6 +655,7 @@ def chunk(input, chunks, dim=0, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_chunk, input, chunks, dim)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_chunk[keys]
     except (AttributeError, KeyError, TypeError):
@@ -669,6 +676,7 @@ def Tensor_chunk(self, chunks, dim=0, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_chunk, self, chunks, dim)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_chunk[keys]
     except (AttributeError, KeyError, TypeError):
@@ -690,6 +698,7 @@ def unsafe_chunk(input, chunks, dim=0, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_unsafe_chunk, input, chunks, dim)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_unsafe_chunk[keys]
     except (AttributeError, KeyError, TypeError):
@@ -710,6 +719,7 @@ def Tensor_unsafe_chunk(self, chunks, dim=0, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_unsafe_chunk, self, chunks, dim)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_unsafe_chunk[keys]
     except (AttributeError, KeyError, TypeError):
@@ -770,10 +780,11 @@ def reshape(input, shape, **kwargs):
         return slow(_p_reshape, (input, shape,), (), (), kwargs)
     try:
         keys = input._k
+        if type(shape) is not tuple: shape = as_ints(shape, None, False)
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_reshape, input, shape)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_reshape[keys]
-        if type(shape) is not tuple: shape = as_ints(shape, None, False)
     except (AttributeError, KeyError, TypeError):
         kernel = None
     if kernel is None:
@@ -820,6 +831,7 @@ def Tensor_reshape_as(self, other, **kwargs):
     try:
         keys = self._k | other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_reshape_as, self, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_reshape_as[keys]
     except (AttributeError, KeyError, TypeError):
@@ -841,6 +853,7 @@ def Tensor_view_as(self, other, **kwargs):
     try:
         keys = self._k | other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_view_as, self, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_view_as[keys]
     except (AttributeError, KeyError, TypeError):
@@ -862,6 +875,7 @@ def flatten(input, start_dim=0, end_dim=-1, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_flatten_using_ints, input, start_dim, end_dim)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_flatten_using_ints[keys]
     except (AttributeError, KeyError, TypeError):
@@ -882,6 +896,7 @@ def Tensor_flatten(self, start_dim=0, end_dim=-1, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_flatten_using_ints, self, start_dim, end_dim)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_flatten_using_ints[keys]
     except (AttributeError, KeyError, TypeError):
@@ -902,10 +917,11 @@ def unflatten(input, dim, sizes, **kwargs):
         return slow(_p_unflatten, (input, dim, sizes,), (), (), kwargs)
     try:
         keys = input._k
+        if type(sizes) is not tuple: sizes = as_ints(sizes, None, False)
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_unflatten_int, input, dim, sizes)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_unflatten_int[keys]
-        if type(sizes) is not tuple: sizes = as_ints(sizes, None, False)
     except (AttributeError, KeyError, TypeError):
         kernel = None
     if kernel is None:
@@ -923,10 +939,11 @@ def Tensor_unflatten(self, dim, sizes, **kwargs):
         return slow(_m_unflatten, (self, dim, sizes,), (), (), kwargs)
     try:
         keys = self._k
+        if type(sizes) is not tuple: sizes = as_ints(sizes, None, False)
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_unflatten_int, self, dim, sizes)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_unflatten_int[keys]
-        if type(sizes) is not tuple: sizes = as_ints(sizes, None, False)
     except (AttributeError, KeyError, TypeError):
         kernel = None
     if kernel is None:
@@ -946,6 +963,7 @@ def ravel(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_ravel, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_ravel[keys]
     except (AttributeError, KeyError, TypeError):
@@ -966,6 +984,7 @@ def Tensor_ravel(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_ravel, self)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_ravel[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1007,6 +1026,7 @@ def swapaxes(input, axis0, axis1, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_swapaxes, input, axis0, axis1)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_swapaxes[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1027,6 +1047,7 @@ def Tensor_swapaxes(self, axis0, axis1, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_swapaxes, self, axis0, axis1)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_swapaxes[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1048,6 +1069,7 @@ def swapdims(input, dim0, dim1, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_swapdims, input, dim0, dim1)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_swapdims[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1068,6 +1090,7 @@ def Tensor_swapdims(self, dim0, dim1, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_swapdims, self, dim0, dim1)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_swapdims[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1089,6 +1112,7 @@ def adjoint(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_adjoint, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_adjoint[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1109,6 +1133,7 @@ def Tensor_adjoint(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_adjoint, self)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_adjoint[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1140,6 +1165,7 @@ def narrow_copy(input, dim, start, length, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_narrow_copy, input, dim, start, length)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_narrow_copy[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1160,6 +1186,7 @@ def Tensor_narrow_copy(self, dim, start, length, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_narrow_copy, self, dim, start, length)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_narrow_copy[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1181,6 +1208,7 @@ def Tensor_expand_as(self, other, **kwargs):
     try:
         keys = self._k | other._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_expand_as, self, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_expand_as[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1201,10 +1229,11 @@ def broadcast_to(input, size, **kwargs):
         return slow(_p_broadcast_to, (input, size,), (), (), kwargs)
     try:
         keys = input._k
+        if type(size) is not tuple: size = as_ints(size, None, False)
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_broadcast_to, input, size)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_broadcast_to[keys]
-        if type(size) is not tuple: size = as_ints(size, None, False)
     except (AttributeError, KeyError, TypeError):
         kernel = None
     if kernel is None:
@@ -1334,6 +1363,7 @@ def Tensor_squeeze_(self, *args, **kwargs):
         try:
             keys = self._k
             if GLOBAL.special:
+                if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_squeeze_, self)) is not None: return r
                 keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
             kernel = _t_squeeze_[keys]
         except (AttributeError, KeyError):
@@ -1375,11 +1405,11 @@ def as_strided_(input, size, stride, storage_offset=None, **kwargs):
         return slow(_p_as_strided_, (input, size, stride, storage_offset,), (None, ), (), kwargs)
     try:
         keys = input._k
+        if type(size) is not tuple: size = as_ints(size, None, False)
+        if type(stride) is not tuple: stride = as_ints(stride, None, False)
         if GLOBAL.special:
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_as_strided_[keys]
-        if type(size) is not tuple: size = as_ints(size, None, False)
-        if type(stride) is not tuple: stride = as_ints(stride, None, False)
     except (AttributeError, KeyError, TypeError):
         kernel = None
     if kernel is None:
@@ -1397,11 +1427,11 @@ def Tensor_as_strided_(self, size, stride, storage_offset=None, **kwargs):
         return slow(_m_as_strided_, (self, size, stride, storage_offset,), (None, ), (), kwargs)
     try:
         keys = self._k
+        if type(size) is not tuple: size = as_ints(size, None, False)
+        if type(stride) is not tuple: stride = as_ints(stride, None, False)
         if GLOBAL.special:
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_as_strided_[keys]
-        if type(size) is not tuple: size = as_ints(size, None, False)
-        if type(stride) is not tuple: stride = as_ints(stride, None, False)
     except (AttributeError, KeyError, TypeError):
         kernel = None
     if kernel is None:
@@ -1462,6 +1492,7 @@ def alias_copy(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_alias_copy, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_alias_copy[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1482,11 +1513,12 @@ def as_strided_copy(input, size, stride, storage_offset=None, *, out=None, **kwa
         return slow(_p_as_strided_copy, (input, size, stride, storage_offset,), (None, ), (('out', out, None), ), kwargs)
     try:
         keys = input._k
-        if GLOBAL.special:
-            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
-        kernel = _t_as_strided_copy[keys]
         if type(size) is not tuple: size = as_ints(size, None, False)
         if type(stride) is not tuple: stride = as_ints(stride, None, False)
+        if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_as_strided_copy, input, size, stride, storage_offset)) is not None: return r
+            keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
+        kernel = _t_as_strided_copy[keys]
     except (AttributeError, KeyError, TypeError):
         kernel = None
     if kernel is None:
@@ -1506,6 +1538,7 @@ def detach_copy(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_detach_copy, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_detach_copy[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1527,6 +1560,7 @@ def diagonal_copy(input, offset=0, dim1=0, dim2=1, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_diagonal_copy, input, offset, dim1, dim2)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_diagonal_copy[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1547,10 +1581,11 @@ def expand_copy(input, size, *, implicit=False, out=None, **kwargs):
         return slow(_p_expand_copy, (input, size,), (), (('implicit', implicit, False), ('out', out, None), ), kwargs)
     try:
         keys = input._k
+        if type(size) is not tuple: size = as_ints(size, None, False)
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_expand_copy, input, size, implicit)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_expand_copy[keys]
-        if type(size) is not tuple: size = as_ints(size, None, False)
     except (AttributeError, KeyError, TypeError):
         kernel = None
     if kernel is None:
@@ -1569,10 +1604,11 @@ def permute_copy(input, dims, *, out=None, **kwargs):
         return slow(_p_permute_copy, (input, dims,), (), (('out', out, None), ), kwargs)
     try:
         keys = input._k
+        if type(dims) is not tuple: dims = as_ints(dims, None, False)
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_permute_copy, input, dims)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_permute_copy[keys]
-        if type(dims) is not tuple: dims = as_ints(dims, None, False)
     except (AttributeError, KeyError, TypeError):
         kernel = None
     if kernel is None:
@@ -1592,6 +1628,7 @@ def select_copy(input, dim, index, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_select_copy_int, input, dim, index)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_select_copy_int[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1613,6 +1650,7 @@ def slice_copy(input, dim=0, start=None, end=None, step=1, *, out=None, **kwargs
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_slice_copy_Tensor, input, dim, start, end, step)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_slice_copy_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1633,6 +1671,7 @@ def squeeze_copy(*args, **kwargs):
         try:
             keys = args[0]._k
             if GLOBAL.special:
+                if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_squeeze_copy, args[0])) is not None: return r
                 keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
             kernel = _t_squeeze_copy[keys]
         except (AttributeError, KeyError):
@@ -1654,6 +1693,7 @@ def t_copy(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_t_copy, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_t_copy[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1675,6 +1715,7 @@ def transpose_copy(input, dim0, dim1, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_transpose_copy_int, input, dim0, dim1)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_transpose_copy_int[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1696,6 +1737,7 @@ def unfold_copy(input, dimension, size, step, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_unfold_copy, input, dimension, size, step)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_unfold_copy[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1717,6 +1759,7 @@ def unsqueeze_copy(input, dim, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_unsqueeze_copy, input, dim)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_unsqueeze_copy[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1737,10 +1780,11 @@ def view_copy(input, size, *, out=None, **kwargs):
         return slow(_p_view_copy, (input, size,), (), (('out', out, None), ), kwargs)
     try:
         keys = input._k
+        if type(size) is not tuple: size = as_ints(size, None, False)
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_view_copy, input, size)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_view_copy[keys]
-        if type(size) is not tuple: size = as_ints(size, None, False)
     except (AttributeError, KeyError, TypeError):
         kernel = None
     if kernel is None:
@@ -1760,6 +1804,7 @@ def view_as_real_copy(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_view_as_real_copy, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_view_as_real_copy[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1781,6 +1826,7 @@ def view_as_complex_copy(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_view_as_complex_copy, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_view_as_complex_copy[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1802,6 +1848,7 @@ def split_copy(input, split_size, dim=0, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_split_copy_Tensor, input, split_size, dim)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_split_copy_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1822,10 +1869,11 @@ def split_with_sizes_copy(input, split_sizes, dim=0, **kwargs):
         return slow(_p_split_with_sizes_copy, (input, split_sizes, dim,), (0, ), (), kwargs)
     try:
         keys = input._k
+        if type(split_sizes) is not tuple: split_sizes = as_ints(split_sizes, None, False)
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_split_with_sizes_copy, input, split_sizes, dim)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_split_with_sizes_copy[keys]
-        if type(split_sizes) is not tuple: split_sizes = as_ints(split_sizes, None, False)
     except (AttributeError, KeyError, TypeError):
         kernel = None
     if kernel is None:
@@ -1845,6 +1893,7 @@ def unbind_copy(input, dim=0, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
+            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_unbind_copy_int, input, dim)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_unbind_copy_int[keys]
     except (AttributeError, KeyError, TypeError):

@@ -25,6 +25,9 @@ from mortice._types.promotion import NUMBERS
 #: ``adjust`` takes 60 ns.
 _ADJUSTED = "keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)"
 
+#: Where calls are recorded in native code, the result of what is expected next.
+_QUICK = "if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_{table}, {operands})) is not None: return r"
+
 #: Python operators with a stub of their own: dunder -> packet.
 DUNDERS = {
     "add": ("__add__", "__radd__"),
@@ -178,6 +181,7 @@ def emit_module(stanzas: list[Stanza], operators: list[Declared], source: str) -
     parts = [HEADER.format(source=source)]
     functions: list[str] = []
     methods: list[tuple[str, str]] = []
+    operators_of_python: list[tuple[str, str]] = []
     for name, packet in packets(operators).items():
         has_function = "function" in packet.variants and packet.primary.form != "inplace"
         if packet.primary.form == "inplace":
@@ -202,8 +206,16 @@ def emit_module(stanzas: list[Stanza], operators: list[Declared], source: str) -
                 stub_name = f"Tensor_op_{name}"
                 parts.append(_stub(packet, True, stub_name, "call_operator"))
                 methods += [(dunder, stub_name) for dunder in DUNDERS[name]]
+                if packet.is_simple:
+                    operators_of_python.append((packet.primary.name, stub_name))
     parts.append("FUNCTIONS = {" + ", ".join(f'"{n}": {n}' for n in functions) + "}")
     parts.append("METHODS = {" + ", ".join(f'"{n}": {f}' for n, f in methods) + "}")
+    if operators_of_python:
+        rows = ", ".join(f'"{n}": {f}' for n, f in operators_of_python)
+        parts += [
+            "#: What Python's operators call, by the overload that it calls in line.",
+            f"OPERATORS = {{{rows}}}",
+        ]
     return "\n".join(parts) + "\n"
 
 
@@ -234,6 +246,7 @@ def _unary_lines(packet: PacketSpec, method: bool) -> str:
         "        try:\n"
         f"            keys = {x}._k\n"
         "            if GLOBAL.special:\n"
+        f"                {_QUICK.format(table=op.ident, operands=x)}\n"
         f"                keys = {_ADJUSTED}\n"
         f"            kernel = _t_{op.ident}[keys]\n"
         "        except (AttributeError, KeyError):\n"
@@ -284,12 +297,13 @@ def _inline_stub(packet: PacketSpec, method: bool, stub_name: str, slow: str) ->
         return "\n".join([*lines, *_varargs_lines(op, names, varargs, slow_call)]) + "\n"
     test = "kwargs" if not has_out else "kwargs or out is not None"
     lines += [f"    if {test}:", f"        return {slow_call}"]
-    lines += ["    try:", *_key_lines(op, names)]
+    lines += ["    try:", *_key_lines(op, names), *_int_list_lines(op, names)]
+    lines += ["        if GLOBAL.special:"]
+    if slow == "slow" and not op.schema.mutated and op.stanza.kind != "view":
+        lines.append(f"            {_QUICK.format(table=op.ident, operands=', '.join(names))}")
     lines += [
-        "        if GLOBAL.special:",
         f"            keys = {_ADJUSTED}",
         f"        kernel = _t_{op.ident}[keys]",
-        *_int_list_lines(op, names),
         "    except (AttributeError, KeyError, TypeError):",
         "        kernel = None",
         "    if kernel is None:",

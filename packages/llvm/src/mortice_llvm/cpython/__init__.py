@@ -9,7 +9,7 @@ code is cached on disk as any kernel's.
 from __future__ import annotations
 
 from .code import Code
-from .function import make
+from .function import give_back, make, take_over
 from .layout import unsupported
 
-__all__ = ["Code", "make", "unsupported"]
+__all__ = ["Code", "give_back", "make", "take_over", "unsupported"]

@@ -1,4 +1,4 @@
-"""The LLVM text of one function with Python's vectorcall signature.
+"""The LLVM text of functions with Python's vectorcall signature.
 
 A ``Code`` collects straight-line text with named blocks. Constants (objects, C functions,
 addresses) are numbered; the text loads them from the table behind ``self``. Reference counts are
@@ -32,15 +32,40 @@ API: dict[str, tuple[str, str]] = {
     "PyEval_RestoreThread": ("void", "ptr"),
     "PyMem_RawMalloc": ("ptr", "i64"),
     "PyMem_RawFree": ("void", "ptr"),
+    "PyBytes_FromStringAndSize": ("ptr", "ptr, i64"),
+    "PyDict_Clear": ("void", "ptr"),
+    "PyDict_Next": ("i32", "ptr, ptr, ptr, ptr"),
+    "PyDict_SetItem": ("i32", "ptr, ptr, ptr"),
+    "PyErr_Fetch": ("void", "ptr, ptr, ptr"),
+    "PyErr_NormalizeException": ("void", "ptr, ptr, ptr"),
+    "PyErr_Restore": ("void", "ptr, ptr, ptr"),
+    "PyException_SetTraceback": ("i32", "ptr, ptr"),
+    "PyList_Append": ("i32", "ptr, ptr"),
+    "PyLong_AsLongLongAndOverflow": ("i64", "ptr, ptr"),
+    "PyLong_FromLongLong": ("ptr", "i64"),
+    "PyObject_GenericGetDict": ("ptr", "ptr, ptr"),
+    "PyObject_GetAttr": ("ptr", "ptr, ptr"),
+    "PySequence_Contains": ("i32", "ptr, ptr"),
+    "PyThread_get_thread_ident": ("i64", ""),
+    "PyType_IsSubtype": ("i32", "ptr, ptr"),
+    "PyUnicode_Compare": ("i32", "ptr, ptr"),
+    "PyWeakref_GetObject": ("ptr", "ptr"),
+    "PyWeakref_NewRef": ("ptr", "ptr, ptr"),
+    "_PyFunction_Vectorcall": ("ptr", "ptr, ptr, i64, ptr"),
 }
+
+#: Parameters of functions that Python calls; ``self`` is the table, or a function taken over.
+CALLED = "ptr %self, ptr %args, i64 %nargs, ptr %kwnames"
+#: The bit of a count of arguments that says that the place before the first may be written to.
+OFFSET_FLAG = 0x7FFF_FFFF_FFFF_FFFF
 
 
 class Code:
-    """Text and constants of a function ``(self, args, nargs, kwnames) -> object``.
+    """Text and constants of a function ``(self, args, nargs, kwnames) -> object``, and of others.
 
     ``table`` holds the numbers that ``constant`` was given, in order, after ``reserved`` ones that
     each function made of the text has for itself; ``kept`` the objects that must live as long as
-    the function does.
+    the function does. ``function`` begins another one, which shares the table.
     """
 
     def __init__(self, name: str = "entry", reserved: int = 0) -> None:
@@ -50,8 +75,25 @@ class Code:
         self.kept: list[object] = []
         #: The machine code, once it is loaded; nothing is added to the text from then on.
         self.library: Library | None = None
+        #: Whether there are functions that take over Python's: they find the table in ``@shared``.
+        self.uses_shared = False
         self._numbers: dict[int, int] = {}
         self._next = 0
+
+    def function(self, name: str, parameters: str = CALLED) -> None:
+        """Ends the function before, and begins another one of the same table."""
+        self.lines += ["}", f"define ptr @{name}({parameters}) {{"]
+
+    def taken(self, name: str) -> None:
+        """Begins one that takes over Python functions (``take_over``): its self is such a function."""
+        self.function(name, CALLED.replace("%self", "%callable"))
+        self.do("%self = load ptr, ptr @shared")
+        self.uses_shared = True
+
+    def untaken(self) -> None:
+        """Ends a function begun by ``taken`` as if nobody had taken the Python function over."""
+        call = self.call("_PyFunction_Vectorcall", "%callable", "%args", "%nargs", "%kwnames")
+        self.do(f"ret ptr {call}")
 
     # -- values --------------------------------------------------------------------------------
 
@@ -108,7 +150,7 @@ class Code:
         """Calls a function of ``API``; the name of its result, if it has one."""
         if api == "PyObject_Vectorcall" and not layout.HAS_VECTORCALL:
             function, values, count, names = arguments
-            count = self.value(f"and i64 {count}, {0x7FFF_FFFF_FFFF_FFFF}")  # flags are above
+            count = self.value(f"and i64 {count}, {OFFSET_FLAG}")
             state = self.call("PyThreadState_Get")
             return self.call("_PyObject_MakeTpCall", state, function, values, count, names)
         result, parameters = API[api]
@@ -137,27 +179,37 @@ class Code:
         """Goes to a block unless two values are equal."""
         self.unless(self.value(f"icmp eq {type_} {a}, {b}"), target)
 
-    def each(self, tag: str, count: str, body: Callable[[str], None]) -> None:
-        """A loop over 0 .. count - 1; ``tag`` names its blocks, once in a text."""
-        before, turn, done = f"{tag}_before", f"{tag}_turn", f"{tag}_done"
+    def each(self, count: str, body: Callable[[str], None]) -> None:
+        """A loop over 0 .. count - 1."""
+        tag = self.fresh("each")
+        i, before, turn, last, done = (
+            f"{tag}_{x}" for x in ("i", "before", "turn", "last", "done")
+        )
         self.do(f"br label %{before}")
         self.label(before)
-        self.do(f"%{tag}_some = icmp sgt i64 {count}, 0")
-        self.do(f"br i1 %{tag}_some, label %{turn}, label %{done}")
+        self.branch(f"icmp sgt i64 {count}, 0", turn, done)
         self.label(turn)
-        self.do(f"%{tag}_i = phi i64 [0, %{before}], [%{tag}_j, %{tag}_last]")
-        body(f"%{tag}_i")
-        self.do(f"br label %{tag}_last")
-        self.label(f"{tag}_last")
-        self.do(f"%{tag}_j = add i64 %{tag}_i, 1")
-        self.do(f"%{tag}_more = icmp slt i64 %{tag}_j, {count}")
-        self.do(f"br i1 %{tag}_more, label %{turn}, label %{done}")
+        self.do(f"%{i} = phi i64 [0, %{before}], [%{tag}_next, %{last}]")
+        body(f"%{i}")
+        self.do(f"br label %{last}")
+        self.label(last)
+        self.do(f"%{tag}_next = add i64 %{i}, 1")
+        self.branch(f"icmp slt i64 %{tag}_next, {count}", turn, done)
         self.label(done)
+
+    def branch(self, condition: str, yes: str, no: str) -> None:
+        """Goes to one of two blocks."""
+        self.do(f"br i1 {self.value(condition)}, label %{yes}, label %{no}")
 
     # -- the whole -----------------------------------------------------------------------------
 
     def text(self) -> str:
         """The module."""
-        head = f"define ptr @{self.name}(ptr %self, ptr %args, i64 %nargs, ptr %kwnames) {{\n"
+        head = f"define ptr @{self.name}({CALLED}) {{\n"
         tail = '}\n!0 = !{}\n!1 = !{!"branch_weights", i32 2000, i32 1}\n'
+        if self.uses_shared:
+            tail += (
+                "@shared = internal global ptr null\n"
+                "define void @share(ptr %table) {\n  store ptr %table, ptr @shared\n  ret void\n}\n"
+            )
         return head + "\n".join(self.lines) + "\n" + tail

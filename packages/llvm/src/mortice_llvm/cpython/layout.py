@@ -12,6 +12,7 @@ import struct
 import sys
 import sysconfig
 from functools import cache
+from types import FunctionType
 from typing import Any
 
 OB_TYPE = 8
@@ -23,6 +24,7 @@ LIST_ITEMS = 24
 CELL_VALUE = 16
 BYTES_DATA = 32
 DICT_SIZE = 16
+TYPE_VECTORCALL = 56
 TYPE_FLAGS = 168
 ARRAY_DATA = 16
 ARRAY_NDIM = 24
@@ -83,6 +85,11 @@ def python_function(name: str) -> int:
     return address
 
 
+def vectorcall_offset() -> int:
+    """Where a Python function keeps what runs when C code calls it."""
+    return word(id(FunctionType) + TYPE_VECTORCALL)
+
+
 @cache
 def unsupported() -> str | None:
     """Why native functions are off in this interpreter; None if they are on."""
@@ -138,5 +145,8 @@ def _probes() -> list[tuple[str, bool]]:
                     and word(at + ARRAY_DESCR) == id(array.dtype)
                     and flags & C_CONTIGUOUS != 0
                     and flags & WRITEABLE != 0),
+        ("function", 0 < vectorcall_offset() < FunctionType.__basicsize__
+                     and word(id(closed) + vectorcall_offset())
+                         == python_function("_PyFunction_Vectorcall")),
         ("numpy's function table", numpy_function(ARRAY_TYPE) == id(np.ndarray)),
     ]  # fmt: skip
