@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from mortice._plugins import find, options, state
 
 if TYPE_CHECKING:
+    from mortice._plugins.groups import Group
     from mortice._plugins.report import Decision
 
 __all__ = ["find", "options", "register", "retry", "state", "unregister", "why"]
@@ -56,7 +57,7 @@ def register(
             )
 
         return decorate
-    from mortice._plugins import attempts, catalog, manager
+    from mortice._plugins import catalog, manager
     from mortice._plugins.groups import group_of
 
     group = group_of(kind)
@@ -68,21 +69,34 @@ def register(
             raise RegistrationError(f"{group.what} {name!r}: found {mistake}.")
     row = {"summary": summary, "tags": list(tags), "devices": list(devices)}
     catalog.register(group, name, target, row, replace=replace)
-    attempts.forget(group, name)
+    _forget(group, name)
     return target
 
 
 def unregister(kind: str, name: str) -> None:
     """Take back what ``register`` added; RegistrationError if there is no such registration.
 
-    Tensors and graphs that use it keep working with what they hold.
+    What was made with it keeps what it holds. Tensors on a device that was taken back can be read,
+    copied to another and freed; no operator finds a kernel for them any more, and the next device
+    registered under the name does not know their memory.
     """
-    from mortice._plugins import attempts, catalog
+    from mortice._plugins import catalog
     from mortice._plugins.groups import group_of
 
     group = group_of(kind)
     catalog.unregister(group, name)
+    _forget(group, name)
+
+
+def _forget(group: Group, name: str) -> None:
+    """What stood under the name until now is not used any more."""
+    from mortice._plugins import attempts
+
     attempts.forget(group, name)
+    if group.kind == "device":
+        from mortice._dispatch import backends
+
+        backends.forget(name)
 
 
 def retry(kind: str, name: str) -> bool:

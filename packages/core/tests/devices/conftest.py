@@ -44,10 +44,7 @@ class Toy(DeviceRuntime):
 
 @pytest.fixture
 def device() -> Iterator[Callable[..., str]]:
-    """A function that registers a runtime class (Toy) under a fresh name, and returns the name.
-
-    Names are never used twice: operators keep what they resolved for a device type.
-    """
+    """A function that registers a runtime class (Toy) under a fresh name, and returns the name."""
     made: list[str] = []
 
     def register(cls: type[DeviceRuntime] = Toy, name: str = "") -> str:

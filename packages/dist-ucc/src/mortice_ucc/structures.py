@@ -52,9 +52,6 @@ class LibParams(ctypes.Structure):
     ]
 
 
-LibAttributes = LibParams
-
-
 class Oob(ctypes.Structure):
     """ucc_oob_coll_t."""
 

@@ -30,6 +30,7 @@ host_kernel: Callable[[str], Kernel | None] = lambda name: None  # noqa: E731
 any_device_kernel: Callable[[str], Kernel | None] = lambda name: None  # noqa: E731
 adapt_runtime: Callable[[Any, Operator, str], Kernel | None] = lambda *_: None  # noqa: E731
 started: Callable[[str], None] = lambda name: None  # noqa: E731
+ended: Callable[[Any], None] = lambda runtime: None  # noqa: E731
 after_fork: Callable[[], None] = lambda: None  # noqa: E731
 #: Wraps a mutating operator's kernel so that writes are counted.
 counting: Callable[[Operator, Kernel], Kernel] = lambda op, kernel: kernel  # noqa: E731
@@ -76,6 +77,17 @@ def _started(device_type: str) -> Any:
     # by its state, and does not keep the device from being used.
     load_operator_parts("", device_type, declare)
     return made
+
+
+def forget(device_type: str) -> None:
+    """Let go of a device type's runtime; the next use of the name finds another, or none."""
+    _LOST.pop(device_type, None)
+    found = _RUNTIMES.pop(device_type, None)
+    if found is not None:
+        for key in [key for key in _FAMILIES if key[0] == device_type]:
+            del _FAMILIES[key]
+        ended(found)
+        clear_tables()
 
 
 def is_loaded(device_type: str) -> bool:

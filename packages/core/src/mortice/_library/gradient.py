@@ -16,8 +16,6 @@ from mortice._dispatch.operator import Kernel, Operator
 from mortice._library.registration import Library, get_operator, kept_library
 from mortice._library.tags import Tag
 
-NOT_DIFFERENTIABLE = object()
-
 
 def register_autograd(
     op: Any,

@@ -136,6 +136,13 @@ def _started(device_type: str) -> None:
     attach_all(device_type)
 
 
+def _ended(runtime: Any) -> None:
+    """A device's plug-in was taken back."""
+    from mortice._tensor import streams
+
+    streams.forget(runtime)
+
+
 # -- fork ------------------------------------------------------------------------------------------
 
 
@@ -169,6 +176,7 @@ backends.any_device_kernel = _any_device_kernel
 backends.adapt_runtime = _adapt
 backends.after_fork = _after_fork
 backends.started = _started
+backends.ended = _ended
 modules.device_module_exists = _module_exists
 modules.make_device_module = _make_module
 device_types.check_installed = _check_installed

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from _thread import _local
+from collections.abc import Callable
 from typing import Any
 
 from mortice._base.errors import ArgumentError, DeviceError, InvalidState
@@ -255,6 +256,15 @@ def set_current(stream: Stream) -> Stream:
 
 def after_fork() -> None:
     """In a forked child: queues of devices that did not survive are gone."""
+    _drop(lambda runtime: runtime.forked)
+
+
+def forget(runtime: DeviceRuntime) -> None:
+    """A runtime is no longer used: neither are its queues, in this thread."""
+    _drop(lambda other: other is runtime)
+
+
+def _drop(gone: Callable[[DeviceRuntime], bool]) -> None:
     for found in (_usual, _current.streams):
-        for device in [d for d, s in found.items() if s._runtime.forked]:
+        for device in [d for d, s in found.items() if gone(s._runtime)]:
             del found[device]

@@ -54,12 +54,6 @@ def half(address: int) -> int:
     return ctypes.c_int32.from_address(address).value
 
 
-def slot_offset(cls: type, name: str) -> int:
-    """Where instances of ``cls`` keep the slot ``name`` of its ``__slots__``."""
-    definition = word(id(cls.__dict__[name]) + 40)  # PyMemberDescrObject.d_member
-    return word(definition + 16)  # PyMemberDef.offset
-
-
 @cache
 def numpy_function(index: int) -> int:
     """The address of an entry of numpy's function table."""

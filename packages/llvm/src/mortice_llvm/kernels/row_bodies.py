@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..dtypes import computes_as, dtype
+from ..dtypes import computes_as
 from ..ir import Build, Expr, Kernel
 from .table import Entry
 
@@ -232,8 +232,3 @@ _BODIES: dict[str, Body] = {
     "logsumexp": _logsumexp,
     **{how: _reduce(how) for how in ("sum", "max", "min", "prod", "argmax", "argmin")},
 }
-
-
-def bytes_per_statistic(element: str) -> int:
-    """Size of one kept statistic (mean, rstd) for arrays of ``element``."""
-    return dtype(computes_as(element)).size

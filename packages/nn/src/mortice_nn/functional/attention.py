@@ -30,9 +30,7 @@ def scaled_dot_product_attention(
     )
 
 
-def canonical_mask(
-    mask: Tensor | None, name: str, dtype: object, check_other: bool = True
-) -> Tensor | None:
+def canonical_mask(mask: Tensor | None, name: str, dtype: object) -> Tensor | None:
     """A mask to be added: bool masks (True means left out) become 0 and -inf."""
     if mask is None:
         return None
