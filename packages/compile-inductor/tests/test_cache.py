@@ -108,7 +108,7 @@ def test_a_plan_whose_blas_is_gone_is_a_miss(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("MORTICE_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr("mortice_inductor.codegen.matmul.prefers_blas", lambda *given: "asked for")
+    monkeypatch.setattr("mortice_inductor.passes.epilogue.prefers_blas", lambda *given: "asked for")
     compiled: list[Any] = []
     original = front._compiled
     monkeypatch.setattr(front, "_compiled", lambda *a: compiled.append(a) or original(*a))

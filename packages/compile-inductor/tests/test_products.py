@@ -11,8 +11,8 @@ from inductor_graphs import graph
 
 import mortice
 from mortice_inductor import compile_fx
-from mortice_inductor.codegen.matmul import _by_tiles
 from mortice_inductor.ir.values import Value
+from mortice_inductor.passes.epilogue import by_tiles
 from mortice_llvm import blas
 from mortice_llvm.gemm import choice, prefers_blas
 
@@ -24,7 +24,7 @@ def by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     def prefers(*given: Any) -> str | None:
         return None if request.param == "tiles" else "the test says so"
 
-    monkeypatch.setattr("mortice_inductor.codegen.matmul.prefers_blas", prefers)
+    monkeypatch.setattr("mortice_inductor.passes.epilogue.prefers_blas", prefers)
     return request.param
 
 
@@ -137,7 +137,7 @@ def test_empty(by: str, m: int, k: int, n: int) -> None:
 def test_threads_do_not_change_a_bit(
     m: int, k: int, n: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mortice_inductor.codegen.matmul.prefers_blas", lambda *given: None)
+    monkeypatch.setattr("mortice_inductor.passes.epilogue.prefers_blas", lambda *given: None)
     a, b = numbers(m, k), numbers(k, n, seed=1)
     shared = run(lambda c, x, y: c("mm", x, y), a, b)
     close(shared, a, b)
@@ -154,18 +154,18 @@ def test_batches_are_shared_out(two_threads: None, by: str) -> None:
 def test_the_log_says_who_does_a_product(monkeypatch: pytest.MonkeyPatch) -> None:
     lines: list[str] = []
     v = graph_value()
-    assert _by_tiles(v, 64, 64, 64, lines.append) is (prefers_blas("f32", 64, 64, 64) is None)
+    assert by_tiles(v, lines.append) is (prefers_blas("f32", 64, 64, 64) is None)
     monkeypatch.setattr(choice, "MEASURED", {})
     if blas.routine("cblas_sgemm") is not None:
-        assert not _by_tiles(v, 64, 64, 64, lines.append)
+        assert not by_tiles(v, lines.append)
         assert "by BLAS: tiles were not measured" in lines[-1]
     monkeypatch.setattr(blas, "routine", lambda name: None)
-    assert _by_tiles(v, 64, 64, 64, lines.append)
+    assert by_tiles(v, lines.append)
     assert "by tiles: numpy brings no BLAS" in lines[-1]
 
 
 def graph_value() -> Value:
     """A product's value, of which the log needs the operator's name."""
-    v = Value("matmul", (), (64, 64), "f32", None, 0)
+    v = Value("matmul", (), (64, 64), "f32", (None, None, 64), 0)
     v.where = "mm"
     return v

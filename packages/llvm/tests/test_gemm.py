@@ -27,20 +27,23 @@ def product(request, level, monkeypatch):
     """``product(a, b, a_flipped, b_flipped, out=None)``, and ``dtype``."""
     monkeypatch.setattr(load, "_loaded", {})
     i, p = ctypes.c_int64, ctypes.c_void_p
-    call = ctypes.CFUNCTYPE(None, i, i, i, p, i, i, p, i, ctypes.c_bool, p, i)(
+    call = ctypes.CFUNCTYPE(None, i, i, i, p, i, i, p, i, ctypes.c_bool, p, i, p, p, i, i)(
         address(request.param)
     )
 
-    def run(a, b, flip_a=False, flip_b=False, out=None):
-        """a is stored (k, m) if flipped; b is stored (n, k) if flipped; rows may be apart."""
+    def run(a, b, flip_a=False, flip_b=False, out=None, after=None, first=(0, 0)):
+        """a is stored (k, m) if flipped; b is stored (n, k) if flipped; rows may be apart.
+        ``after(given, row, row end, column, column end)`` is called for blocks.
+        """
         m, k = a.shape[::-1] if flip_a else a.shape
         n = b.shape[0] if flip_b else b.shape[1]
         c = np.full((m, n), np.nan, REAL[request.param]) if out is None else out
         lead_a, lead_b, lead_c = (x.strides[0] // x.itemsize for x in (a, b, c))
         row, step = (1, lead_a) if flip_a else (lead_a, 1)
         call(
-            m, n, k, a.ctypes.data, row, step, b.ctypes.data, lead_b, flip_b, c.ctypes.data, lead_c
-        )
+            m, n, k, a.ctypes.data, row, step, b.ctypes.data, lead_b, flip_b, c.ctypes.data, lead_c,
+            after, 77, *first,
+        )  # fmt: skip
         return c
 
     run.dtype = REAL[request.param]
@@ -113,6 +116,28 @@ def test_a_part_of_the_columns_or_rows_gives_the_same_bits(product):
     for cut in (16, 48, 80):
         assert np.array_equal(product(a, b[:, cut:]), whole[:, cut:])
         assert np.array_equal(product(a[:cut], b), whole[:cut])
+
+
+@pytest.mark.parametrize("k", [1, KC, 2 * KC + 3])
+@pytest.mark.parametrize(("m", "n"), [(1, 1), (9, 50), (70, 500), (17, 4 * 48), (16, 8 * 48 + 1)])
+def test_what_follows_sees_every_element_once_and_finished(product, m, n, k):
+    a, b = _numbers((m, k), product.dtype), _numbers((k, n), product.dtype)
+    expected = product(a, b)
+    c = np.full((m, n), np.nan, product.dtype)
+    seen = np.zeros((m, n), int)
+
+    def after(given, top, bottom, left, right):
+        assert given == 77
+        block = slice(top - 1000, bottom - 1000), slice(left - 20, right - 20)
+        assert np.array_equal(c[block], expected[block])
+        seen[block] += 1
+        c[block] = np.nan  # nobody reads it again
+
+    i, p = ctypes.c_int64, ctypes.c_void_p
+    callback = ctypes.CFUNCTYPE(None, p, i, i, i, i)(after)
+    product(a, b, out=c, after=ctypes.cast(callback, p), first=(1000, 20))
+    assert (seen == 1).all()
+    assert np.isnan(c).all()
 
 
 @pytest.mark.parametrize("dtype", sorted(REAL))

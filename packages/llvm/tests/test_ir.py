@@ -1,14 +1,18 @@
 from __future__ import annotations
 
+import ctypes
+
 import numpy as np
 import pytest
 
 from mortice_llvm import kernels
+from mortice_llvm.emit import emit_kernel
 from mortice_llvm.emit.functions import FUNCTIONS
 from mortice_llvm.errors import InvalidKernel
-from mortice_llvm.ir import Build, parse, text
+from mortice_llvm.ir import Build, parse, text, verify
 from mortice_llvm.kernels.build import build
 from mortice_llvm.kernels.table import SIZES, entry, names
+from mortice_llvm.runtime.library import load
 from mortice_llvm.scalar import OPS
 
 AXPY = """\
@@ -200,3 +204,59 @@ def test_which_buffers_may_be_the_same_memory():
 def test_every_scalar_operation_has_code():
     wanted = {how[1:] for op in OPS.values() for how in op.by_kind.values() if how[0] == "@"}
     assert wanted == set(FUNCTIONS)
+
+
+BLOCKS = """\
+kernel shifted(rows, cols) blocks
+  out y f32 [cols, 1]
+  in x f32 [cols, 1]
+  in z f32 [0, 1]
+each
+  %0 = load f32 x
+  %1 = load f32 z
+  %2 = index i64
+  %3 = index i64 rows
+  %4 = add i64 %2, %3
+  %5 = cast f32 %4
+  %6 = add f32 %0, %1
+  %7 = add f32 %6, %5
+  store f32 y, %7
+end
+"""
+
+
+def test_a_kernel_of_blocks_does_the_rows_and_columns_that_it_is_told(level):
+    kernel = parse(BLOCKS)
+    assert text(kernel) == BLOCKS
+    library = load(b"blocks of a test", lambda target: emit_kernel(kernel, target))
+    i, p = ctypes.c_int64, ctypes.c_void_p
+    call = library.function("shifted", p, i, i, i, i)
+    random = np.random.default_rng(0)
+    x, z = (random.standard_normal(shape, "f4") for shape in ((9, 300), 300))
+    whole = x + z + (np.arange(9)[:, None] + np.arange(300)).astype("f4")
+    for top, bottom, left, right in ((0, 9, 0, 300), (2, 5, 7, 8), (3, 9, 192, 300), (4, 4, 0, 9)):
+        y = np.full_like(x, -1)
+        given = (ctypes.c_int64 * 5)(y.ctypes.data, x.ctypes.data, z.ctypes.data, 9, 300)
+        call(ctypes.addressof(given), top, bottom, left, right)
+        block = slice(top, bottom), slice(left, right)
+        assert np.array_equal(y[block], whole[block])
+        y[block] = -1
+        assert (y == -1).all()
+
+
+def test_a_kernel_of_blocks_is_not_called_by_itself():
+    with pytest.raises(InvalidKernel, match="walks all its elements"):
+        kernels.custom(parse(BLOCKS))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("(rows, cols)", "(rows, cols; more)"), "neither a fold nor a tile"),
+        (("cols) blocks", "cols) tile 4 blocks"), "neither a fold nor a tile"),
+        (("%7 = add f32 %6, %5", "%7 = reduce_sum f32 %6"), "a part of the row"),
+    ],
+)
+def test_what_a_kernel_of_blocks_cannot_have(change, message):
+    with pytest.raises(InvalidKernel, match=message):
+        verify(parse(BLOCKS.replace(*change)))

@@ -4,7 +4,8 @@
 2. simplify: constants are folded, conversions and identities fall away (``passes.simplify``);
    equal values are one from the start, and what no output needs is never visited. Large
    reductions are cut in two stages (``passes.split``).
-3. fuse: what gets memory, and which operations share a kernel (``passes.fuse``).
+3. fuse: what gets memory, and which operations share a kernel (``passes.fuse``); which kernels
+   are a part of a matrix product (``passes.epilogue``).
 4. schedule: an order of kernels and foreign operators (``passes.schedule``).
 5. plan memory: offsets in one arena for what lies between kernels (``passes.memory``).
 6. emit: loop IR per kernel, and a driver that calls them (``codegen``).
@@ -28,8 +29,9 @@ from .ir.cells import Buffer
 from .ir.roots import Roots, replaced
 from .ir.values import Value, walk
 from .lowering.graph import Lowered, lower
-from .passes import memory
-from .passes.fuse import Cycle, Fusion, Kernel, Work, materialised, needed_outside
+from .lowering.matrix import Side
+from .passes import epilogue, memory
+from .passes.fuse import Cycle, Fusion, Kernel, Step, Work, materialised, needed_outside
 from .passes.schedule import schedule
 from .passes.simplify import simplify
 from .passes.split import split_reductions
@@ -75,6 +77,8 @@ class Fused(NamedTuple):
     maker: dict[int, Work]
     buffers: dict[int, Buffer]
     codes: dict[int, Code]
+    #: Where the results of products lie, by the number of the step.
+    places: dict[int, tuple[Buffer, Side]]
 
 
 def fuse(lowered: Lowered, roots: Roots, settings: Settings) -> Fused:
@@ -140,11 +144,12 @@ class _Attempt:
         fusion = Fusion(self.buffers, self.settings, self._aliases, self.cautious)
         self.foreign = {a.uid for v in sinks if v.op == "call" for a in v.args}
         fusion.add(sinks, lambda v: self._buffer(v, self._kind(v)))
+        epilogue.attach(fusion)
         work = schedule(fusion.work, fusion.maker)
         if self.settings.post_fusion:
             work = self.settings.post_fusion(work)
-        codes = self._emit_all(work, fusion.maker)
-        return Fused(self.roots, work, fusion.maker, self.buffers, codes)
+        codes, places = self._emit_all(work, fusion.maker)
+        return Fused(self.roots, work, fusion.maker, self.buffers, codes, places)
 
     def _placeholders(self) -> list[Value]:
         t = self.lowered.trace
@@ -187,23 +192,30 @@ class _Attempt:
         self.number += 1
         return Buffer(self.number - 1, v, kind, strides)
 
-    def _emit_all(self, work: list[Work], maker: dict[int, Work]) -> dict[int, Code]:
+    def _emit_all(
+        self, work: list[Work], maker: dict[int, Work]
+    ) -> tuple[dict[int, Code], dict[int, tuple[Buffer, Side]]]:
         codes: dict[int, Code] = {}
+        places: dict[int, tuple[Buffer, Side]] = {}
+        wanted = set(self.outputs)
         for w in work:
-            if not isinstance(w, Kernel):
-                continue
-            made = [*w.reductions, *w.stores]
+            kernel = w if isinstance(w, Kernel) else w.epilogue
+            made = [*kernel.reductions, *kernel.stores] if kernel else []
             stored = [
-                v for v in made
-                if v.op == "write" or needed_outside(v, work, maker, set(self.outputs))
+                v for v in made if v.op == "write" or needed_outside(v, work, maker, wanted)
             ]  # fmt: skip
-            if not stored:
+            buffers = self.buffers
+            if isinstance(w, Step) and w.value.op == "matmul":
+                needed = needed_outside(w.value, work, maker, wanted)
+                places[w.number] = place = epilogue.home(w, buffers, stored, needed)
+                buffers = buffers | {w.value.uid: epilogue.seen_by_epilogue(w, *place)}
+            if kernel is None or not stored:
                 continue
             try:
-                codes[w.number] = emit_kernel(w, self.buffers, stored)
+                codes[w.number] = emit_kernel(kernel, buffers, stored, isinstance(w, Step))
             except Unfit as unfit:
-                raise _Relay(w.reductions[0], str(unfit)) from None
-        return codes
+                raise _Relay(kernel.reductions[0], str(unfit)) from None
+        return codes, places
 
 
 def _strided(roots: Roots) -> set[int]:
@@ -252,6 +264,7 @@ class _Emission:
         self.fused = fused
         self.settings = settings
         self.used: dict[int, Buffer] = {}
+        self.by_number = {b.number: b for b in fused.buffers.values()}
 
     def run(self) -> Built:
         parts = self._parts()
@@ -336,9 +349,12 @@ class _Emission:
         self.used.setdefault(b.number, b)
         return b.number
 
+    def _use_all(self, numbers: list[int]) -> None:
+        for n in numbers:
+            self.used.setdefault(n, self.by_number[n])
+
     def _parts(self) -> list[Any]:
         out: list[Any] = []
-        by_number = {b.number: b for b in self.fused.buffers.values()}
         for v in self.fused.roots.outputs:
             if isinstance(v, Value):
                 self._use(v)
@@ -349,13 +365,12 @@ class _Emission:
                 code = self.fused.codes.get(w.number)
                 if code is not None:
                     out.append(code)
-                    for p in code.params:
-                        if p[0] == "buffer":
-                            self.used.setdefault(p[1], by_number[p[1]])
+                    self._use_all(code.touched())
             elif w.value.op == "matmul":
-                out.append(product_of(w.value, self.fused.buffers, self.settings.log))
-                for v in (w.value, *w.value.args):
-                    self._use(v)
+                code = self.fused.codes.get(w.number)
+                place = self.fused.places[w.number]
+                out.append(product_of(w, self.fused.buffers, place, code))
+                self._use_all(out[-1].touched())
             elif w.value.op == "call":
                 out.append(self._call(w.value))
         return out
@@ -382,7 +397,7 @@ class _Emission:
             if isinstance(part, CallStep):
                 touched = [*part.args, *part.results]
             else:
-                touched = [p[1] for p in part.params if p[0] == "buffer"]
+                touched = part.touched()
             for n in touched:
                 first.setdefault(n, at)
                 last[n] = at

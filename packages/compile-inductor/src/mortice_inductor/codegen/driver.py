@@ -32,6 +32,13 @@ class Product(NamedTuple):
     label: str
     #: By tiles of our own; else by BLAS.
     tile: bool
+    #: What is done to blocks of the result as tiles finish them: a kernel of blocks.
+    after: Code | None = None
+
+    def touched(self) -> list[int]:
+        """Numbers of the buffers that it, and what follows it, reads and writes."""
+        own = [p[1] for p in self.params if p[0] == "buffer"]
+        return own + (self.after.touched() if self.after else [])
 
     @property
     def routine(self) -> str:
@@ -68,9 +75,10 @@ def distinct(parts: Sequence[Native]) -> dict[str, LoopKernel]:
     """The loop kernels of all parts, by name, each once."""
     out: dict[str, LoopKernel] = {}
     for part in parts:
-        if isinstance(part, Code):
-            name = kernel_name(part.kernel)
-            out.setdefault(name, part.kernel._replace(name=name))
+        code = part if isinstance(part, Code) else part.after
+        if code is not None:
+            name = kernel_name(code.kernel)
+            out.setdefault(name, code.kernel._replace(name=name))
     return out
 
 
@@ -131,15 +139,26 @@ class Driver:
         kind = "double" if p[2] == "f64" else "i64"
         return kind, self._word(p[1], kind)
 
-    def _call(self, code: Code) -> None:
+    def _given(self, code: Code) -> list[str]:
+        """A kernel's parameters, with their types."""
         from mortice_llvm.dtypes import DTYPES
 
         sizes = iter(DTYPES[b.dtype].size for b in code.kernel.buffers)
-        given: list[str] = []
-        for p in code.params:
-            kind, operand = self._param(p, next(sizes) if p[0] == "buffer" else 1)
-            given.append(f"{kind} {operand}")
-        self.lines.append(f"  call void @{kernel_name(code.kernel)}({', '.join(given)})")
+        return [
+            " ".join(self._param(p, next(sizes) if p[0] == "buffer" else 1)) for p in code.params
+        ]
+
+    def _call(self, code: Code) -> None:
+        given = ", ".join(self._given(code))
+        self.lines.append(f"  call void @{kernel_name(code.kernel)}({given})")
+
+    def _row(self, words: Sequence[str]) -> str:
+        """The address of words in a row; each is given with its type."""
+        row = self._new(f"alloca [{len(words)} x i64], align 8")
+        for k, word in enumerate(words):
+            at = self._new(f"getelementptr i64, ptr {row}, i64 {k}")
+            self.lines.append(f"  store {word}, ptr {at}, align 8")
+        return row
 
     def _product(self, p: Product, threads: str) -> None:
         """Puts the product's words in a row, and calls its function."""
@@ -148,10 +167,15 @@ class Driver:
         size = 4 if p.dtype == "f32" else 8
         fn = self._word(self.blas_slots[p.routine], "ptr")
         a, b, c, batch, *rest = (self._param(q, size)[1] for q in p.params)
-        row = self._new(f"alloca [{gemm.WORDS} x i64], align 8")
-        for k, word in enumerate((fn, a, b, c, *rest[:6], batch, *rest[6:])):
-            at = self._new(f"getelementptr i64, ptr {row}, i64 {k}")
-            self.lines.append(f"  store {'ptr' if k < 4 else 'i64'} {word}, ptr {at}, align 8")
+        follows = ["ptr null", "ptr null"]
+        if p.after is not None:
+            follows = [
+                f"ptr @{kernel_name(p.after.kernel)}",
+                f"ptr {self._row(self._given(p.after))}",
+            ]
+        words = [f"ptr {x}" for x in (fn, a, b, c)]
+        words += [f"i64 {x}" for x in (*rest[:6], batch, *rest[6:])]
+        row = self._row([*words, *follows])
         self.lines.append(f"  call void @{kind.name}(ptr {row}, i64 {threads})")
 
     def text(self) -> str:
@@ -163,7 +187,10 @@ class Driver:
 def _is_large(part: Product) -> bool:
     """True for a product that threads may share."""
     batch, m, n, k = (p[1] for p in part.params[3:7])
-    return batch * m * n * k >= gemm.LEAST
+    results = batch * m * n
+    return results * k >= gemm.LEAST or (
+        part.after is not None and results > gemm.LEAST_FOLLOWED
+    )  # fmt: skip
 
 
 #: What a module of kernels declares anyhow.

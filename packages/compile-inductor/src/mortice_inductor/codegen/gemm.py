@@ -13,12 +13,13 @@ from typing import NamedTuple
 
 #: Rows or columns of a block: of BLAS's, and of our tiles'.
 BLOCK, TILE_BLOCK = 64, 16
-#: Products of fewer multiplications are not cut: waking a thread takes 5 us.
-LEAST = 1 << 20
+#: Products of fewer multiplications are not cut: waking a thread takes 5 us. Nor those of fewer
+#: elements that something follows: a kernel of so many would not be, either.
+LEAST, LEAST_FOLLOWED = 1 << 20, 32768
 PARALLEL_FOR = "mortice_parallel_for"
-#: Words of a product: routine, a, b, c, m, n, k, three leading sizes, the batch, and for each of a, b
-#: and c three numbers (see ``Product``).
-WORDS = 20
+#: Words of a product: routine, a, b, c, m, n, k, three leading sizes, the batch, for each of a, b and
+#: c three numbers (see ``Product``), and what follows it, with its parameters (null: nothing).
+AFTER, GIVEN = 20, 21
 
 
 class Kind(NamedTuple):
@@ -69,9 +70,12 @@ def functions(kind: Kind) -> list[str]:
             *_entry(kind)]  # fmt: skip
 
 
-def _call(t: _Lines, kind: Kind, places: tuple[str, str, str], m: str, n: str) -> None:
+def _call(
+    t: _Lines, kind: Kind, places: tuple[str, str, str], m: str, n: str, first: tuple[str, str]
+) -> None:  # fmt: skip
+    """Does ``m`` rows and ``n`` columns of C, which start at row and column ``first``."""
     if kind.tile:
-        _call_tile(t, kind, places, m, n)
+        _call_tile(t, kind, places, m, n, first)
         return
     size = [m, n, t.word(6)] + [t.word(k) for k in (7, 8, 9)]
     if kind.integer != "i64":
@@ -87,15 +91,17 @@ def _call(t: _Lines, kind: Kind, places: tuple[str, str, str], m: str, n: str) -
 
 
 def _call_tile(
-    t: _Lines, kind: Kind, places: tuple[str, str, str], m: str, n: str
+    t: _Lines, kind: Kind, places: tuple[str, str, str], m: str, n: str, first: tuple[str, str]
 ) -> None:  # fmt: skip
     """See ``mortice_llvm.gemm.tile.PARAMETERS``."""
     k, lda, ldb, ldc = (t.word(j) for j in (6, 7, 8, 9))
     row, step = ("1", lda) if kind.trans_a else (lda, "1")
     a, b, c = places
+    after, given = t.word(AFTER, "ptr"), t.word(GIVEN, "ptr")
     t.do(
         f"  call void {t.word(0, 'ptr')}(i64 {m}, i64 {n}, i64 {k}, ptr {a}, i64 {row}, "
-        f"i64 {step}, ptr {b}, i64 {ldb}, i1 {int(kind.trans_b)}, ptr {c}, i64 {ldc})"
+        f"i64 {step}, ptr {b}, i64 {ldb}, i1 {int(kind.trans_b)}, ptr {c}, i64 {ldc}, "
+        f"ptr {after}, ptr {given}, i64 {first[0]}, i64 {first[1]})"
     )
 
 
@@ -117,7 +123,9 @@ def _part_of_batch(kind: Kind) -> list[str]:
         within = t.new(f"mul i64 {t.new(f'urem i64 %i, {inner}')}, {inner_step}")
         offset = t.new(f"mul i64 {t.new(f'add i64 {outer}, {within}')}, {_bytes(kind)}")
         places.append(t.new(f"getelementptr i8, ptr {t.word(1 + k, 'ptr')}, i64 {offset}"))
-    _call(t, kind, (places[0], places[1], places[2]), t.word(4), t.word(5))
+    m = t.word(4)
+    first = t.new(f"mul i64 %i, {m}")  # rows are counted through the batch
+    _call(t, kind, (places[0], places[1], places[2]), m, t.word(5), (first, "0"))
     t.do("  %i.next = add i64 %i, 1", "  %i.more = icmp ult i64 %i.next, %hi",
          "  br i1 %i.more, label %loop, label %done", "done:", "  ret void", "}")  # fmt: skip
     return t.lines
@@ -142,9 +150,9 @@ def _part_of_block(kind: Kind, along: str) -> list[str]:
     out = t.new(f"getelementptr i8, ptr {t.word(3, 'ptr')}, "
                 f"i64 {t.new(f'mul i64 {step}, {_bytes(kind)}')}")  # fmt: skip
     if rows:
-        _call(t, kind, (moved, t.word(2, "ptr"), out), count, t.word(5))
+        _call(t, kind, (moved, t.word(2, "ptr"), out), count, t.word(5), (first, "0"))
     else:
-        _call(t, kind, (t.word(1, "ptr"), moved, out), t.word(4), count)
+        _call(t, kind, (t.word(1, "ptr"), moved, out), t.word(4), count, ("0", first))
     t.do("  ret void", "}")
     return t.lines
 
@@ -154,8 +162,11 @@ def _entry(kind: Kind) -> list[str]:
     t = _Lines()
     t.do(f"define internal void @{kind.name}(ptr %w, i64 %threads) nounwind {{", "entry:")
     m, n, k, batch = (t.word(j) for j in (4, 5, 6, 10))
-    work = t.new(f"mul i64 {t.new(f'mul i64 {m}, {n}')}, {t.new(f'mul i64 {k}, {batch}')}")
-    small = t.new(f"icmp ult i64 {work}, {LEAST}")
+    results = t.new(f"mul i64 {t.new(f'mul i64 {m}, {n}')}, {batch}")
+    few = t.new(f"icmp ult i64 {t.new(f'mul i64 {results}, {k}')}, {LEAST}")
+    follows = t.new(f"icmp ne ptr {t.word(AFTER, 'ptr')}, null")
+    many = t.new(f"and i1 {follows}, {t.new(f'icmp ugt i64 {results}, {LEAST_FOLLOWED}')}")
+    small = t.new(f"and i1 {few}, {t.new(f'xor i1 {many}, true')}")
     one = t.new("icmp ule i64 %threads, 1")
     t.do(f"  br i1 {t.new(f'or i1 {small}, {one}')}, label %alone, label %shared", "alone:",
          f"  call void @{kind.name}_batch(ptr %w, i64 0, i64 {batch})", "  ret void", "shared:")  # fmt: skip
@@ -163,8 +174,11 @@ def _entry(kind: Kind) -> list[str]:
     t.do(f"  br i1 {several}, label %batches, label %single", "batches:")
     _share(t, f"{kind.name}_batch", batch)
     t.do("single:")
-    # Tiles lay B down, a part of the rows at a time: columns cost nothing twice.
-    bound = t.new(f"lshr i64 {m}, {2 if kind.tile else 0}")
+    # Tiles lay B down, a part of the rows at a time: columns cost nothing twice. What follows them
+    # reads C again, and parts of columns have lines of the cache in common, one in every row.
+    bound = m
+    if kind.tile:
+        bound = t.new(f"lshr i64 {m}, {t.new(f'select i1 {follows}, i64 0, i64 2')}")
     tall = t.new(f"icmp uge i64 {bound}, {n}")
     t.do(f"  br i1 {tall}, label %rows, label %cols", "rows:")
     _share(t, f"{kind.name}_rows", _blocks(t, m, kind.block))

@@ -33,6 +33,10 @@ class Code(NamedTuple):
     params: tuple[Param, ...]
     label: str
 
+    def touched(self) -> list[int]:
+        """Numbers of the buffers that it reads and writes."""
+        return [p[1] for p in self.params if p[0] == "buffer"]
+
 
 class Unfit(Exception):
     """No loop nest computes this kernel; the text says why."""
@@ -49,14 +53,22 @@ class Job(NamedTuple):
     per_row: bool
 
 
-def emit(kernel: Kernel, buffers: dict[int, Buffer], stored: list[Value]) -> Code:
-    """Loop IR for ``kernel``, which writes the values ``stored`` to their buffers."""
-    return _Writer(kernel, buffers, stored).write()
+def emit(
+    kernel: Kernel, buffers: dict[int, Buffer], stored: list[Value], blocks: bool = False
+) -> Code:  # fmt: skip
+    """Loop IR for ``kernel``, which writes the values ``stored`` to their buffers.
+
+    ``blocks``: it is called for blocks of rows and columns, which are those of its last variable.
+    """
+    return _Writer(kernel, buffers, stored, blocks).write()
 
 
 class _Writer:
-    def __init__(self, kernel: Kernel, buffers: dict[int, Buffer], stored: list[Value]) -> None:
+    def __init__(
+        self, kernel: Kernel, buffers: dict[int, Buffer], stored: list[Value], blocks: bool
+    ) -> None:  # fmt: skip
         self.kernel = kernel
+        self.blocks = blocks
         self.by_number = {b.number: b for b in buffers.values()}
         evaluator = Evaluator(kernel.sizes, buffers, kernel.places, kernel.rows)
         self.stage_of: dict[int, int] = {}
@@ -105,7 +117,7 @@ class _Writer:
         self.cells = cells_under(roots)
         leaves = [_expr_of(c) for c in self.cells if c.op in ("load", "gather", "index")]
         places = [job.place for job in self.jobs if job.buffer]
-        settle(self.space, [*leaves, *places])
+        settle(self.space, [*leaves, *places], self.blocks)
         positional = any(v.attr[0].startswith("arg") for v in k.reductions)
         memory = [_expr_of(c) for c in self.cells if c.op == "load"] + places
         nest = arrange(self.space, [self.space.apply(e) for e in memory], positional)
@@ -116,7 +128,7 @@ class _Writer:
 
     def _with_rows(self, nest: Nest) -> Nest:
         """Adds a loop of one step where reductions have no row, or nothing is left to loop over."""
-        if nest.inner < 0 or (nest.reduces_inner and not nest.rows):
+        if nest.inner < 0 or ((nest.reduces_inner or self.blocks) and not nest.rows):
             self.space.sizes.append(1)
             self.space.kept.append(True)
             extra = len(self.space.sizes) - 1
@@ -147,7 +159,7 @@ class _Writer:
         over = "over" if nest.over >= 0 else ""
         if over:
             self.dims[nest.over] = over
-        self.build = Build("kernel", tuple(names), over)
+        self.build = Build("kernel", tuple(names), over, blocks=self.blocks)
         self.buffer_params: dict[Any, tuple[str, int, int]] = {}
         self.symbols: dict[str, int] = {}
         self.scalars: dict[Any, tuple[str, Param]] = {}

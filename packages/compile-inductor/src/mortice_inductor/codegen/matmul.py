@@ -1,49 +1,32 @@
-"""Matrix products: where their numbers are found, and whether tiles or BLAS do them."""
+"""Matrix products: where their numbers are found."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from mortice_llvm import blas
-from mortice_llvm.gemm import prefers_blas
-
 from ..ir.cells import Buffer
-from ..ir.values import Value
+from ..lowering.matrix import Side
+from ..passes.fuse import Step
 from .driver import Product
-
-#: BLAS's routine by element type.
-ROUTINES = {"f32": "cblas_sgemm", "f64": "cblas_dgemm"}
+from .kernel import Code
 
 
-def product_of(v: Value, buffers: dict[int, Buffer], log: Callable[[str], None]) -> Product:
-    """The product for a ``matmul`` value whose operands lie in memory."""
+def product_of(
+    step: Step, buffers: dict[int, Buffer], place: tuple[Buffer, Side], after: Code | None
+) -> Product:  # fmt: skip
+    """The product of a ``matmul`` step whose operands lie in memory and whose result goes to
+    ``place``, followed by ``after``.
+    """
+    v = step.value
     left, right, k = v.attr
     a, b = (buffers[x.uid] for x in v.args)
-    out = buffers[v.uid]
+    out, result = place
     *batch, m, n = v.shape
     places = [
         ("buffer", a.number, left.offset), ("buffer", b.number, right.offset),
-        ("buffer", out.number, 0),
+        ("buffer", out.number, result.offset),
     ]  # fmt: skip
-    numbers = [batch[0] if batch else 1, m, n, k, left.lead, right.lead, n]
-    for side in (left, right):
+    numbers = [batch[0] if batch else 1, m, n, k, left.lead, right.lead, result.lead]
+    for side in (left, right, result):
         numbers += [side.inner, side.outer_step, side.inner_step]
-    numbers += [1, m * n, 0]
     params = (*places, *(("int", x) for x in numbers))
-    return Product(
-        v.dtype, left.transposed, right.transposed, params, v.where, _by_tiles(v, m, n, k, log)
-    )  # fmt: skip
-
-
-def _by_tiles(v: Value, m: int, n: int, k: int, log: Callable[[str], None]) -> bool:
-    """Whether tiles do the product, with the reason in the log."""
-    shape = f"{v.where}: ({m}, {k}) x ({k}, {n})"
-    reason = prefers_blas(v.dtype, m, n, k)
-    if reason is None:
-        log(f"{shape} by tiles; what follows it is a kernel of its own")
-        return True
-    if blas.routine(ROUTINES[v.dtype]) is None:
-        log(f"{shape} by tiles: numpy brings no BLAS whose routines can be called")
-        return True
-    log(f"{shape} by BLAS: {reason}")
-    return False
+    label = v.where if after is None else f"{v.where}, {after.label}"
+    return Product(v.dtype, left.transposed, right.transposed, params, label, step.tiles, after)

@@ -61,18 +61,21 @@ class Space:
         self._rename(replaced, sizes, self.kept[:k] + self.kept[k + 1 :])
 
 
-def settle(space: Space, exprs: Iterable[Expr]) -> None:
-    """Splits, drops and joins variables until nothing more is to be gained."""
+def settle(space: Space, exprs: Iterable[Expr], columns: bool = False) -> None:
+    """Splits, drops and joins variables until nothing more is to be gained; with ``columns``, all but
+    the last.
+    """
     given = list(exprs)
     for _ in range(16):
-        found = _splitting([space.apply(e) for e in given], space.sizes)
+        sizes = space.sizes[: len(space.sizes) - columns]
+        found = _splitting([space.apply(e) for e in given], sizes)
         if found is None:
             break
         space.split(*found)
-    for k in reversed(range(len(space.sizes))):
+    for k in reversed(range(len(space.sizes) - columns)):
         if space.sizes[k] == 1:
             space.drop(k)
-    k = len(space.sizes) - 2
+    k = len(space.sizes) - 2 - columns
     while k >= 0:
         if space.kept[k] == space.kept[k + 1] and _together(
             [space.apply(e) for e in given], k, space.sizes[k + 1]
@@ -82,7 +85,7 @@ def settle(space: Space, exprs: Iterable[Expr]) -> None:
 
 
 def _splitting(exprs: list[Expr], sizes: list[int]) -> tuple[int, int] | None:
-    """A variable and a divisor of its size by which it is taken apart somewhere."""
+    """A variable of these sizes, and a divisor of its size by which it is taken apart somewhere."""
     for e in exprs:
         for atom, _ in e.terms:
             found = _inner(atom, sizes)
@@ -97,8 +100,9 @@ def _inner(atom: ix.Atom, sizes: list[int]) -> tuple[int, int] | None:
     e = atom.of
     if len(e.terms) == 1 and not e.const and e.terms[0][1] == 1:
         first = e.terms[0][0]
-        if isinstance(first.of, int) and sizes[first.of] % atom.n == 0:
-            return first.of, atom.n
+        k = first.of
+        if isinstance(k, int) and k < len(sizes) and sizes[k] % atom.n == 0:
+            return k, atom.n
     for inner, _ in e.terms:
         found = _inner(inner, sizes)
         if found:

@@ -24,7 +24,7 @@ class Side(NamedTuple):
     inner_step: int
 
 
-def _side(shape: tuple[int, ...], e: ix.Expr) -> Side | None:
+def side(shape: tuple[int, ...], e: ix.Expr) -> Side | None:
     """The side for a matrix (or batch of them) whose element lies at ``e``; None if products take
     no such strides.
     """
@@ -63,7 +63,7 @@ def _in_memory(t: Trace, v: Value) -> tuple[Value, Side]:
         strides = t.strides_of(base)
         if exprs is None:
             exprs = tuple(_vars(len(v.shape)))
-        found = _side(v.shape, ix.linear(exprs, strides))
+        found = side(v.shape, ix.linear(exprs, strides))
         if found is not None:
             return base, found
     # Laid down in the order in which memory runs, so that X and its transpose are one.
@@ -71,7 +71,7 @@ def _in_memory(t: Trace, v: Value) -> tuple[Value, Side]:
     laid = t.permute(v, _swapped(len(v.shape))) if flip else v
     kept = t.make("keep", (laid,), laid.shape, laid.dtype)
     index = [ix.var(k) for k in _swapped(len(v.shape))] if flip else _vars(len(v.shape))
-    found = _side(v.shape, ix.linear(index, ix.contiguous(laid.shape)))
+    found = side(v.shape, ix.linear(index, ix.contiguous(laid.shape)))
     assert found is not None
     return kept, found
 

@@ -81,10 +81,14 @@ class Step:
         self.overwrites: set[int] = set()
         #: The step that draws random numbers before this one does.
         self.after: Step | None = None
+        #: Of a product (``passes.epilogue``): whether tiles do it, and the elementwise kernel that
+        #: is applied to its blocks.
+        self.tiles = False
+        self.epilogue: Kernel | None = None
 
     def makes(self, uid: int) -> bool:
-        """True for its own value."""
-        return uid == self.value.uid
+        """True for its own value, and what its epilogue makes."""
+        return uid == self.value.uid or (self.epilogue is not None and self.epilogue.makes(uid))
 
 
 Work = Kernel | Step
@@ -229,7 +233,7 @@ class Fusion:
         except Misfit as misfit:
             self.log(f"{other.name()} not taken into {kernel.name()}: {misfit}")
             return
-        if self._depends(found - set(other.places), other):
+        if self.depends(found - set(other.places), other):
             self.log(f"{other.name()} not taken into {kernel.name()}: another step lies between")
             return
         self.log(f"{other.name()} is taken into {kernel.name()}")
@@ -272,7 +276,7 @@ class Fusion:
             return reason
         if not self._related(kernel, v, found):
             return "has nothing to do with it"
-        if self._depends(found, kernel):
+        if self.depends(found, kernel):
             return "another step lies between"
         if not self._fits_loops(kernel, v):
             return "its order of elements is another"
@@ -312,7 +316,7 @@ class Fusion:
 
     def _reaches(self, w: Work, kernel: Kernel) -> bool:
         """True if ``w`` can only run after ``kernel``."""
-        return self._depends(w.reads, kernel)
+        return self.depends(w.reads, kernel)
 
     def _trial(self, kernel: Kernel, v: Value) -> set[int]:
         """The values in memory that ``v`` needs when computed in ``kernel``."""
@@ -355,7 +359,7 @@ class Fusion:
             kernel.makes(u.uid) for u in walk_until(v, self.buffers, kernel)
         )
 
-    def _depends(self, reads: set[int], kernel: Kernel) -> bool:
+    def depends(self, reads: set[int], kernel: Work) -> bool:
         """True if something that ``reads`` holds can only be made after ``kernel``."""
         seen: set[int] = set()
         stack: list[Work] = [self.maker[u] for u in reads if u in self.maker]

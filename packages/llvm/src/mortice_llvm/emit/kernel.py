@@ -2,7 +2,9 @@
 
 For each kernel the module has ``NAME`` (C parameters: buffers, sizes, strides, scalars), which
 packs its parameters and shares rows out to threads by ``mortice_parallel_for``, and
-``NAME_range(args, lo, hi)``, which does a part. Loads of one vector come before its stores, so an
+``NAME_range(args, lo, hi)``, which does a part. A kernel of blocks is one function,
+``NAME(args, row, row end, column, column end)``, whose caller has packed the parameters; rows are
+counted through all outer dimensions. Loads of one vector come before its stores, so an
 output may be the same memory as an input wherever ``Kernel.may_alias`` holds.
 """
 
@@ -42,7 +44,8 @@ def emit_module(kernels: Sequence[Kernel], target: Target) -> str:
     text.declare("declare i64 @llvm.umax.i64(i64, i64)")
     for kernel in kernels:
         Body(kernel, text).emit()
-        _emit_entry(kernel, text)
+        if not kernel.blocks:
+            _emit_entry(kernel, text)
     return text.module() + attributes(target) + "\n"
 
 
@@ -120,7 +123,7 @@ def tiles(text: Text, rows: str, tile: int) -> str:
 
 
 class Body:
-    """Emits ``NAME_range``: the loop over rows (or tiles of rows), and the regions in it."""
+    """Emits ``NAME_range`` (of blocks ``NAME``): the loop over rows (or tiles of rows), and the regions in it."""
 
     def __init__(self, kernel: Kernel, text: Text) -> None:
         self.kernel = kernel
@@ -140,7 +143,10 @@ class Body:
     def emit(self) -> None:
         """Emits the function."""
         k, t = self.kernel, self.text
-        t.lines.append(f"define internal void @{k.name}_range(ptr %args, i64 %lo, i64 %hi) #0 {{")
+        kind, name, columns = "internal ", f"{k.name}_range", ""
+        if k.blocks:
+            kind, name, columns = "", k.name, ", i64 %start, i64 %stop"
+        t.lines.append(f"define {kind}void @{name}(ptr %args, i64 %lo, i64 %hi{columns}) #0 {{")
         t.label("entry")
         self._unpack()
         if len(k.dims) == 1:
@@ -151,7 +157,8 @@ class Body:
             t.label("rows")
             phi = t.later()
             self._enter_row("%row")
-            self._regions("0", self.number[k.dims[-1]])
+            inner = ("%start", "%stop") if k.blocks else ("0", self.number[k.dims[-1]])
+            self._regions(*inner)
             t.do("%row.next = add nuw i64 %row, 1")
             t.do("%row.more = icmp ult i64 %row.next, %hi")
             t.do("br i1 %row.more, label %rows, label %done")

@@ -2,7 +2,8 @@
 
 Rows of A are read where they lie, by a stride per row and one per k, so that A and its transpose
 are one case. Columns of B are laid down in panels of as many as a tile is wide, KC rows at a time:
-copied, or flipped V x V elements at a time in registers. A tile is ROWS x (1 to 3 vectors); it holds
+copied, or flipped V x V elements at a time in registers. Some panels are laid down together, and
+blocks of rows go through them all, so that a block of C is finished soon. A tile is ROWS x (1 to 3 vectors); it holds
 its part of C in registers over KC steps. Rows beyond the last are the last again, done twice
 with one result; columns beyond the last are masked off. Each element of C is summed in
 the order of k whatever the sizes, so results do not depend on how rows and columns are shared out.
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager
+from typing import NamedTuple
 
 from ..dtypes import DTYPES
 from ..emit.kernel import attributes
@@ -29,10 +31,16 @@ KC = 256
 DIRECT = 64
 
 
+#: Panels that are laid down together, and rows that go through all of them before the next: a block
+#: of C, which what follows finds in the cache. 4 x 48 floats are three of a kernel's vectors.
+GROUP, BLOCK = 4, 96
+
 #: The function's parameters, with LLVM's types. k is at least 1; ``flip``: B lies transposed.
+#: ``after``, unless null, is called as ``after(given, row, row end, column, column end)`` for blocks
+#: of C as they are finished, counted from ``first_row`` and ``first_column`` on: a kernel of blocks.
 PARAMETERS = (
     "i64 %m, i64 %n, i64 %k, ptr %a, i64 %a_row, i64 %a_step, ptr %b, i64 %ldb, i1 %flip, "
-    "ptr %c, i64 %ldc"
+    "ptr %c, i64 %ldc, ptr %after, ptr %given, i64 %first_row, i64 %first_column"
 )
 
 
@@ -47,6 +55,18 @@ def module_text(target: Target, dtype: str) -> str:
     tile.flip()
     tile.entry()
     return text.module() + attributes(target) + "\n"
+
+
+class Panel(NamedTuple):
+    """Some columns of B: where they are laid down if they are ``packed``, how many, in how many
+    vectors and columns of a tile.
+    """
+
+    at: str
+    some: str
+    vectors: str
+    columns: str
+    packed: str
 
 
 class _Tile:
@@ -296,56 +316,86 @@ class _Tile:
     # -- the whole -----------------------------------------------------------------------------
 
     def entry(self) -> None:
-        """Slices of k, panels of columns."""
-        t, most = self.text, self.shape.vectors
-        columns = most * self.width
+        """Slices of k, groups of panels, blocks of rows; after the last slice, what follows."""
+        t, columns = self.text, self.shape.vectors * self.width
         t.lines.append(f"define void @{name_of(self.dtype)}({PARAMETERS}) #0 {{")
         t.label("entry")
-        panel = t.alloca(f"[{KC * columns} x {self.real}], align 64")
+        panels = t.alloca(f"[{GROUP * KC * columns} x {self.real}], align 64")
         down = t.value("select i1 %flip, i64 1, i64 %ldb")
         along = t.value("select i1 %flip, i64 %ldb, i64 1")
         tall = t.value(f"icmp sgt i64 %m, {DIRECT}")
-        self._packs = t.value(f"or i1 {tall}, %flip")
+        packs = t.value(f"or i1 {tall}, %flip")
+        asked = t.value("icmp ne ptr %after, null")
         with self._loop("0", "%k", KC) as kk:
             kc = self._least(t.value(f"sub i64 %k, {kk}"), KC)
             first = t.value(f"icmp eq i64 {kk}, 0")
+            last = t.value(f"icmp sle i64 %k, {self._add(kk, KC)}")
+            follows = t.value(f"and i1 {last}, {asked}")
             a = self._at("%a", (kk, "%a_step"))
-            with self._loop("0", "%n", columns) as j:
-                some = self._least(t.value(f"sub i64 %n, {j}"), columns)
-                b = self._at("%b", (kk, down), (j, along))
-                c = self._at("%c", (j, "1"))
-                self._panel(some, kc, first, (a, b, c, panel))
+            with self._loop("0", "%n", GROUP * columns) as left:
+                right = self._least(self._add(left, GROUP * columns), "%n")
+                with self._loop(left, right, columns) as j:
+                    panel = self._panel(panels, left, j, packs)
+                    self._lay(panel, self._at("%b", (kk, down), (j, along)), kc)
+                with self._loop("0", "%m", BLOCK) as i:
+                    bottom = self._least(self._add(i, BLOCK), "%m")
+                    height = t.value(f"sub i64 {bottom}, {i}")
+                    with self._loop(left, right, columns) as j:
+                        panel = self._panel(panels, left, j, packs)
+                        at = t.value(f"select i1 {panel.packed}, ptr {panel.at}, "
+                                     f"ptr {self._at('%b', (kk, down), (j, '1'))}")  # fmt: skip
+                        step = t.value(f"select i1 {panel.packed}, i64 {panel.columns}, i64 %ldb")
+                        self._switch(panel.vectors, "rows", (
+                            f"i64 {height}, i64 {kc}, ptr {self._at(a, (i, '%a_row'))}, "
+                            f"i64 %a_row, i64 %a_step, ptr {at}, i64 {step}, i64 {panel.some}, "
+                            f"i1 {first}, ptr {self._at('%c', (i, '%ldc'), (j, '1'))}, i64 %ldc"
+                        ))  # fmt: skip
+                    self._follow(follows, (i, bottom), (left, right))
         self._end()
 
-    def _panel(self, some: str, kc: str, first: str, places: tuple[str, str, str, str]) -> None:
-        """One panel, by the code for as few vectors as it needs."""
+    def _panel(self, panels: str, left: str, j: str, packs: str) -> Panel:
+        """The panel whose first column is j, in a group that starts at ``left``."""
+        t = self.text
+        some = self._least(t.value(f"sub i64 %n, {j}"), self.shape.vectors * self.width)
+        vectors = t.value(f"udiv i64 {self._add(some, self.width - 1)}, {self.width}")
+        columns = t.value(f"mul i64 {vectors}, {self.width}")
+        packed = t.value(f"or i1 {packs}, {t.value(f'icmp slt i64 {some}, {columns}')}")
+        at = self._at(panels, (t.value(f"sub i64 {j}, {left}"), str(KC)))
+        return Panel(at, some, vectors, columns, packed)
+
+    def _lay(self, panel: Panel, b: str, kc: str) -> None:
+        """Lays the panel down, if it is to be."""
         t, tag = self.text, self.text.fresh()
-        a, b, c, panel = places
-        most = self.shape.vectors
-        over = self._add(some, self.width - 1)
-        vectors = t.value(f"udiv i64 {over}, {self.width}")
+        given = f"ptr {b}, i64 %ldb, i64 {kc}, i64 {panel.some}, ptr {panel.at}"
+        t.do(f"br i1 {panel.packed}, label %pack{tag}, label %laid{tag}")
+        t.label(f"pack{tag}")
+        t.do(f"br i1 %flip, label %flip{tag}, label %copy{tag}")
+        t.label(f"flip{tag}")
+        t.do(f"call void @flip({given}, i64 {panel.columns})")
+        t.do(f"br label %laid{tag}")
+        t.label(f"copy{tag}")
+        self._switch(panel.vectors, "copy", given)
+        t.do(f"br label %laid{tag}")
+        t.label(f"laid{tag}")
+
+    def _switch(self, vectors: str, name: str, given: str) -> None:
+        """Calls the code for as few vectors as a panel needs."""
+        t, tag, most = self.text, self.text.fresh(), self.shape.vectors
         cases = " ".join(f"i64 {v}, label %n{tag}.{v}" for v in range(1, most))
         t.do(f"switch i64 {vectors}, label %n{tag}.{most} [{cases}]")
         for v in range(1, most + 1):
             t.label(f"n{tag}.{v}")
-            columns = v * self.width
-            short = t.value(f"icmp slt i64 {some}, {columns}")
-            packed = t.value(f"or i1 {self._packs}, {short}")
-            t.do(f"br i1 {packed}, label %pack{tag}.{v}, label %laid{tag}.{v}")
-            before = t.block
-            t.label(f"pack{tag}.{v}")
-            t.do(f"br i1 %flip, label %flip{tag}.{v}, label %copy{tag}.{v}")
-            given = f"ptr {b}, i64 %ldb, i64 {kc}, i64 {some}, ptr {panel}"
-            for how, call in (("flip", f"@flip({given}, i64 {columns})"),
-                              ("copy", f"@copy{v}({given})")):  # fmt: skip
-                t.label(f"{how}{tag}.{v}")
-                t.do(f"call void {call}")
-                t.do(f"br label %laid{tag}.{v}")
-            t.label(f"laid{tag}.{v}")
-            laid = ", ".join(f"[{{}}, %{how}{tag}.{v}]" for how in ("flip", "copy"))
-            at = t.value(f"phi ptr [{b}, %{before}], {laid.format(panel, panel)}")
-            step = t.value(f"phi i64 [%ldb, %{before}], {laid.format(columns, columns)}")
-            t.do(f"call void @rows{v}(i64 %m, i64 {kc}, ptr {a}, i64 %a_row, i64 %a_step, "
-                 f"ptr {at}, i64 {step}, i64 {some}, i1 {first}, ptr {c}, i64 %ldc)")  # fmt: skip
+            t.do(f"call void @{name}{v}({given})")
             t.do(f"br label %done{tag}")
         t.label(f"done{tag}")
+
+    def _follow(self, follows: str, rows: tuple[str, str], columns: tuple[str, str]) -> None:
+        """Calls ``after`` for a block."""
+        t, tag = self.text, self.text.fresh()
+        t.do(f"br i1 {follows}, label %follow{tag}, label %followed{tag}")
+        t.label(f"follow{tag}")
+        places = [self._add("%first_row", x) for x in rows]
+        places += [self._add("%first_column", x) for x in columns]
+        t.do(f"call void %after(ptr %given, {', '.join(f'i64 {x}' for x in places)})")
+        t.do(f"br label %followed{tag}")
+        t.label(f"followed{tag}")

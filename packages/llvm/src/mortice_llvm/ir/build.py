@@ -64,11 +64,14 @@ class Expr:
 class Build:
     """Collects one kernel: declare buffers and scalars, open regions, append, ``done()``."""
 
-    def __init__(self, name: str, dims: tuple[str, ...], over: str = "", tile: int = 1) -> None:
+    def __init__(
+        self, name: str, dims: tuple[str, ...], over: str = "", tile: int = 1, blocks: bool = False
+    ) -> None:  # fmt: skip
         self.name = name
         self.dims = dims
         self.over = over
         self.tile = tile
+        self.blocks = blocks
         self._buffers: list[Buffer] = []
         self._scalars: list[Scalar] = []
         self._regions: list[tuple[str, list[Instr]]] = []
@@ -192,4 +195,5 @@ class Build:
         """Returns the kernel, verified."""
         regions = tuple(Region(kind, tuple(body)) for kind, body in self._regions)
         buffers, scalars = tuple(self._buffers), tuple(self._scalars)
-        return verify(Kernel(self.name, self.dims, buffers, scalars, regions, self.over, self.tile))
+        return verify(Kernel(self.name, self.dims, buffers, scalars, regions, self.over, self.tile,
+                             self.blocks))  # fmt: skip

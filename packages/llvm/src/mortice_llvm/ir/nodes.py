@@ -26,6 +26,8 @@ of two equal offsets is written last is not defined.
 
 With ``tile`` above 1, so many rows are worked on at once and share what does not depend on the
 row: with a fold this is a matrix product blocked in registers.
+
+A kernel of ``blocks`` has no loop over everything: who calls it says for which rows and columns.
 """
 
 from __future__ import annotations
@@ -81,6 +83,7 @@ class Kernel(NamedTuple):
     regions: tuple[Region, ...]
     over: str = ""
     tile: int = 1
+    blocks: bool = False
 
     def sizes(self) -> tuple[str, ...]:
         """Names of all dimensions."""

@@ -30,9 +30,15 @@ def _instr(line: str) -> Instr:
     return Instr(ident, op, dtype, tuple(int(w[1:]) for w in operands), attr)
 
 
+def _tail(words: list[str]) -> tuple[int, bool]:
+    """``tile N`` and ``blocks``, if they are there."""
+    tile = int(words[words.index("tile") + 1]) if "tile" in words else 1
+    return tile, "blocks" in words
+
+
 def parse(source: str) -> Kernel:
     """Returns the kernel written in ``source``; raises InvalidKernel naming the line."""
-    name, over, tile, dims = "", "", 1, ()
+    name, over, tile, blocks, dims = "", "", 1, False, ()
     buffers: list[Buffer] = []
     scalars: list[Scalar] = []
     regions: list[tuple[str, list[Instr]]] = []
@@ -46,7 +52,7 @@ def parse(source: str) -> Kernel:
             if word == "kernel":
                 name, _, inside = rest.partition("(")
                 inside, _, tail = inside.partition(")")
-                tile = int(tail.split()[1]) if tail.strip() else 1
+                tile, blocks = _tail(tail.split())
                 inside, _, over = inside.partition(";")
                 dims = tuple(d.strip() for d in inside.split(","))
             elif word in ("in", "out"):
@@ -66,4 +72,4 @@ def parse(source: str) -> Kernel:
     if not name or not ended:
         raise InvalidKernel("a kernel starts with 'kernel NAME(DIMS)' and closes with 'end'")
     body = tuple(Region(kind, tuple(instrs)) for kind, instrs in regions)
-    return Kernel(name, dims, tuple(buffers), tuple(scalars), body, over.strip(), tile)
+    return Kernel(name, dims, tuple(buffers), tuple(scalars), body, over.strip(), tile, blocks)

@@ -28,7 +28,8 @@ def text(kernel: Kernel) -> str:
     """Returns the kernel's text: a head line, parameters, regions, ``end``."""
     over = f"; {kernel.over}" if kernel.over else ""
     tile = f" tile {kernel.tile}" if kernel.tile > 1 else ""
-    lines = [f"kernel {kernel.name}({', '.join(kernel.dims)}{over}){tile}"]
+    blocks = " blocks" if kernel.blocks else ""
+    lines = [f"kernel {kernel.name}({', '.join(kernel.dims)}{over}){tile}{blocks}"]
     lines += [
         f"  {b.mode} {b.name} {b.dtype} [{', '.join(map(str, b.strides))}]" for b in kernel.buffers
     ]

@@ -54,6 +54,8 @@ class _Verifier:
                 raise self.fail("head", f"expected an identifier, found {n!r}")
         if k.tile < 1 or (k.tile > 1 and len(k.dims) < 2):
             raise self.fail("head", f"a tile of {k.tile} rows needs at least two dims")
+        if k.blocks and (k.over or k.tile > 1 or len(k.dims) < 2):
+            raise self.fail("head", "blocks need rows and columns, and neither a fold nor a tile")
         for b in k.buffers:
             self._buffer(b)
         for s in k.scalars:
@@ -177,6 +179,8 @@ class _Verifier:
     def _reduction(self, how: str, dtype: str, kind: str, where: str) -> str:
         if how not in REDUCTIONS or kind == "row":
             raise self.fail(where, "unknown reduction, or in a 'row' region")
+        if self.kernel.blocks:
+            raise self.fail(where, "a block has only a part of the row")
         combine = REDUCTIONS[how][0]
         positional = how in ("argmax", "argmin")
         fits = positional or DTYPES[dtype].kind in OPS[combine].by_kind

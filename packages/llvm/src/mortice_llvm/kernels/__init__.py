@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..dtypes import dtype as find_dtype
 from ..dtypes import short
-from ..errors import UnknownKernel, nearest
+from ..errors import InvalidKernel, UnknownKernel, nearest
 from ..runtime.library import load
 from .table import SIZES, Entry, entry, names
 
@@ -121,13 +121,18 @@ def _in_parts(by_row: Call, size: int, part: int = 16384) -> Call:
 
 
 def custom(kernel: Kernel) -> Call:
-    """Compiles (or finds in the cache) a loop-IR kernel; parameters as ``Kernel`` says."""
+    """Compiles (or finds in the cache) a loop-IR kernel; parameters as ``Kernel`` says.
+
+    Raises InvalidKernel for a kernel of blocks, which other code calls.
+    """
     from ..ir import text, verify
 
     source = text(kernel)
     found = _ready.get(("custom", source))
     if found is None:
-        verify(kernel)
+        if verify(kernel).blocks:
+            raise InvalidKernel(f"kernel {kernel.name}: expected one that walks all its elements, "
+                                "found one of blocks")  # fmt: skip
 
         def make_text(target: Target) -> str:
             from ..emit import emit_kernel
