@@ -247,6 +247,14 @@ def test_reserved_names_go_on_meaning_what_they_mean(greedy: Any) -> None:
         ("operators", "prims", "'prims' is core's own namespace"),
         ("serialization", "cpu", "'cpu' is core's own location tag"),
         ("module", "Tensor", "mortice.Tensor is core's own name"),
+        ("module", "fft.fft", "mortice.fft is core's own module, and holds no others"),
+        ("module", "distributed.all_reduce", "mortice.distributed.all_reduce is core's own name"),
+        (
+            "module",
+            "distributed.all_reduce.fast",
+            "mortice.distributed.all_reduce is core's own name",
+        ),
+        ("module", "utils.pytree", "mortice.utils.pytree is core's own module"),
     ],
 )
 def test_reserved_names_cannot_be_registered(kind: str, name: str, reason: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Sequence
+from importlib import import_module
 from types import ModuleType
 from typing import Any
 
@@ -172,7 +173,8 @@ def reserved(group: Group, name: str) -> str:
             return f"mortice.{first} is core's own name"
         if core_owns(name) or "._" in f".{name}":
             return f"mortice.{name} is core's own module"
-    elif name in CORE_NAMES.get(group.kind, ()):
+        return _taken_below(name)
+    if name in CORE_NAMES.get(group.kind, ()):
         told = f"`mortice {name}`" if group.kind == "command" else f"{name!r}"
         return f"{told} is core's own {'namespace' if group.kind == 'operators' else group.what}"
     return ""
@@ -223,6 +225,21 @@ def _core_defines(name: str) -> bool:
     core: Any = sys.modules["mortice"]
     found = vars(core).get(name, core)  # modules there may be plug-ins' that were used already
     return not isinstance(found, ModuleType) or name in core._LAZY or name in core._generated.LATER
+
+
+def _taken_below(name: str) -> str:
+    """Why a module of core has no room for ``name``; only such modules are imported."""
+    parts = name.split(".")
+    for end in range(1, len(parts)):
+        owner = ".".join(parts[:end])
+        if not core_owns(owner):
+            break
+        module = import_module(f"mortice.{owner}")
+        if not hasattr(module, "__path__"):
+            return f"mortice.{owner} is core's own module, and holds no others"
+        if not isinstance(vars(module).get(parts[end], module), ModuleType):
+            return f"mortice.{owner}.{parts[end]} is core's own name"
+    return ""
 
 
 def core_owns(name: str) -> bool:
