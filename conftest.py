@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import random
+import signal
 import sys
 from importlib.util import find_spec
 
 import pytest
+
+# A background job ignores Ctrl-C, and so would its children, some of which are tested with it.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 if find_spec("hypothesis") is not None:
     from hypothesis import HealthCheck, settings

@@ -4,7 +4,6 @@ its path, with a home, a cache and a working directory of its own."""
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import textwrap
@@ -16,11 +15,6 @@ import pytest
 
 #: Comparisons with PyTorch are for the session `parity`.
 collect_ignore_glob = [] if find_spec("torch") is not None else ["*/test_parity_*.py"]
-
-
-def take_interrupts() -> None:
-    """Undo what a background job inherits: a child that ignores Ctrl-C."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 class Site:
@@ -115,7 +109,6 @@ class Site:
     def start(self, *arguments: str, **extra: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
             [sys.executable, *arguments],
-            preexec_fn=take_interrupts if os.name == "posix" else None,  # noqa: PLW1509 - one call
             env=self.environment(**extra),
             cwd=self.cwd,
             stdout=subprocess.PIPE,

@@ -328,8 +328,6 @@ def test_ctrl_c_leaves_no_worker(tmp_path) -> None:
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-        # A background job's children ignore Ctrl-C; this one must not.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - one call
     )
     pids = [int(pid) for pid in process.stdout.readline().split()]
     os.killpg(process.pid, signal.SIGINT)

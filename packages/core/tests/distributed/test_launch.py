@@ -53,9 +53,6 @@ class Runs:
         return str(path)
 
     def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
-        def interruptible() -> None:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-
         child = subprocess.Popen(
             [sys.executable, "-m", "mortice", "run", *arguments],
             stdout=subprocess.PIPE,
@@ -63,7 +60,6 @@ class Runs:
             text=True,
             cwd=self.folder,
             env={**os.environ, **environment},
-            preexec_fn=interruptible,  # noqa: PLW1509 - no threads here
         )
         self.started.append(child)
         return child
