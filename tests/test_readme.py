@@ -1,4 +1,4 @@
-"""What the README promises is there."""
+"""What the README and the other guides name is there: links, paths, sessions, commands."""
 
 from __future__ import annotations
 
@@ -7,7 +7,17 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
 
+import pytest
+from tests.test_tree import tracked
+
 Projects = dict[str, tuple[Path, dict[str, Any]]]
+
+
+#: Folders that are made, and a plug-in that nobody has.
+MADE = {".dev", ".nox", "wheelhouse", "results", "node_modules", "acme_npu"}
+
+#: Commands of other packages, which need not be installed.
+PLUGGED_IN = {"conformance", "tenon-info"}
 
 
 def links(path: Path) -> list[str]:
@@ -15,8 +25,18 @@ def links(path: Path) -> list[str]:
     return [link for link in found if "://" not in link]
 
 
-def test_links_lead_somewhere(root: Path) -> None:
-    guides = [root / "README.md", root / "CONTRIBUTING.md", *sorted(root.glob("docs/**/*.md"))]
+@pytest.fixture(scope="module")
+def guides(root: Path) -> list[Path]:
+    """Every page for people; tables of results are made by programs."""
+    found = [
+        *root.glob("*.md"),
+        *(path for top in ("docs", "examples", "packages") for path in root.glob(f"{top}/**/*.md")),
+    ]
+    assert len(found) > 30
+    return sorted(path for path in found if not MADE & set(path.relative_to(root).parts))
+
+
+def test_links_lead_somewhere(root: Path, guides: list[Path]) -> None:
     dead = [
         f"{path.relative_to(root)}: {link}"
         for path in guides
@@ -35,11 +55,49 @@ def test_table_of_packages_is_complete_and_true(root: Path, projects: Projects) 
         assert f"| `{name.replace('-', '_')}` |" in "|" + rows[name]
 
 
-def test_the_two_commands_are_sessions(root: Path) -> None:
-    text = (root / "README.md").read_text(encoding="utf-8")
+def test_paths_named_are_there(root: Path, guides: list[Path]) -> None:
+    """A path may leave out folders at its beginning; FAMILY and such stand for a name."""
+    files = [path.relative_to(root) for path in tracked(root)]
+    there = {f"/{path.as_posix()}" for path in files}
+    there |= {f"/{folder.as_posix()}/" for path in files for folder in path.parents}
+    absent = []
+    for page in guides:
+        for path in re.findall(r"`([\w.\-]+/[\w.\-/]*)`", page.read_text(encoding="utf-8")):
+            named = re.search(r"(/|\.(py|pyi|md|yaml|toml|svg))$", path)
+            made_up = re.search(r"\b[A-Z]{3,}\.", path) or path.split("/")[0] in MADE
+            if named and not made_up and not any(one.endswith(f"/{path}") for one in there):
+                absent.append(f"{page.relative_to(root)}: {path}")
+    assert not absent
+
+
+def test_sessions_named_are_there(root: Path, guides: list[Path]) -> None:
     sessions = (root / "noxfile.py").read_text(encoding="utf-8")
-    for name in re.findall(r"python3 dev\.py (\w+)", text):
-        assert f"\ndef {name}(" in sessions or f'name="{name}"' in sessions
+    for page in guides:
+        for name in re.findall(r"(?:dev\.py|nox -s) ([a-z]\w*)", page.read_text(encoding="utf-8")):
+            assert f"\ndef {name}(" in sessions or f'name="{name}"' in sessions, (page, name)
+
+
+def test_commands_named_are_there_with_their_options(root: Path, guides: list[Path]) -> None:
+    from click import Context
+
+    from mortice.cli.root import cli
+
+    context = Context(cli)
+    wrong = []
+    for page in guides:
+        text = page.read_text(encoding="utf-8")
+        for name, rest in re.findall(
+            r"(?:`|^ *)mortice ([a-z][\w-]+)([^`|#\n]*)", text, re.MULTILINE
+        ):
+            command = cli.get_command(context, name)
+            if command is None and name in PLUGGED_IN:
+                continue
+            known = {option for p in command.params for option in p.opts} if command else set()
+            # What stands behind the script is the script's.
+            options = re.findall(r"(?<!\S)--[\w-]+", rest.partition(".py")[0])
+            if command is None or set(options) - known - {"--help"}:
+                wrong.append(f"{page.relative_to(root)}: mortice {name}{rest}")
+    assert not wrong
 
 
 def test_the_picture_is_well_formed(root: Path) -> None:
