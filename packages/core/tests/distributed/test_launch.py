@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from mortice.distributed.launch import adopt
+from mortice.distributed.launch import adopt, tethered
 from mortice_testing.distributed.gang import held_port
 from mortice_testing.distributed.words import Words
 
@@ -393,6 +393,17 @@ def test_a_launcher_that_tells_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert adopt.variables(5, 1) == {
         "RANK": "5", "ROLE_RANK": "5", "LOCAL_RANK": "1", "GROUP_RANK": "1",
     }  # fmt: skip
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="ranks are tethered on Linux alone")
+def test_a_program_that_is_not_where_a_rank_starts() -> None:
+    """What engines that start ranks elsewhere cannot know beforehand."""
+    child = subprocess.run(
+        tethered(["no-such-program", "x"]), capture_output=True, text=True, check=False
+    )
+    assert child.returncode == 127
+    said = "mortice run: no-such-program cannot be started: No such file or directory\n"
+    assert child.stderr == said
 
 
 # -- what is refused before any rank starts ------------------------------------------------------

@@ -17,7 +17,11 @@ _TETHERED = """
 import ctypes, os, sys
 ctypes.CDLL(None).prctl(1, 9)
 if os.getppid() != int(sys.argv[1]): sys.exit(137)
-os.execvp(sys.argv[2], sys.argv[2:])
+try:
+    os.execvp(sys.argv[2], sys.argv[2:])
+except OSError as error:
+    print("mortice run:", sys.argv[2], "cannot be started:", error.strerror, file=sys.stderr)
+    sys.exit(127)
 """
 _CHUNK = 1 << 16
 # The most that a pipe can be made to hold without rights.
