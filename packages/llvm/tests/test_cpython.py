@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import inspect
 import subprocess
 import sys
 import weakref
@@ -12,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from mortice_llvm.cpython import Code, layout, make, unsupported
+from mortice_llvm.cpython import Code, give_back, layout, make, take_over, unsupported
+from mortice_llvm.cpython.code import OFFSET_FLAG
 
 
 def test_this_interpreter_passes_the_layout_self_test() -> None:
@@ -101,3 +103,27 @@ def test_the_text_names_no_address_so_that_its_object_is_cached() -> None:
         for _ in range(2)
     ]  # fmt: skip
     assert found[1].stdout == "False\n", found[1].stderr
+
+
+def test_a_function_taken_over_stays_itself() -> None:
+    class Number:
+        def __neg__(self, plain: bool = False) -> str:
+            return "python"
+
+    answer = "native"
+    c = Code()
+    c.do("ret ptr null")
+    c.taken("negative")
+    c.same(c.value(f"and i64 %nargs, {OFFSET_FLAG}"), "1", "miss", "i64")
+    c.call("Py_IncRef", c.object(answer))
+    c.do(f"ret ptr {c.object(answer)}")
+    c.label("miss")
+    c.untaken()
+    negative, number = Number.__neg__, Number()
+    take_over(negative, c, "negative")
+    assert -number is answer
+    assert Number.__neg__ is negative
+    assert list(inspect.signature(negative).parameters) == ["self", "plain"]
+    assert list(map(negative, [number], [True])) == ["python"]  # not what the native form is for
+    give_back(negative)
+    assert -number == "python"

@@ -120,9 +120,10 @@ class Variants:
         self.programs: dict[Any, Any] = {}
         self.lock = threading.RLock()
         self.last: Any = None
-        self.symbolic = any(_is_symbolic(x) for x in example_inputs)
+        inputs = tuple(example_inputs) if self.bound else _with_numbers(example_inputs)
+        self.symbolic = any(_is_symbolic(x) for x in inputs)
         if not self.symbolic:
-            self._program(tuple(example_inputs))
+            self._program(inputs)
 
     @property
     def plan(self) -> Any:
@@ -165,6 +166,12 @@ class Variants:
             else:
                 out.append(spec)
         return tuple(out)
+
+
+def _with_numbers(inputs: Sequence[Any]) -> tuple[Any, ...]:
+    """Inputs with values in place of symbolic numbers, of which only the type is part of a program."""
+    values = [x.hint if symbols.is_symbolic(x) else None for x in inputs]
+    return tuple([x if value is None else value for x, value in zip(inputs, values)])
 
 
 def _is_symbolic(x: Any) -> bool:

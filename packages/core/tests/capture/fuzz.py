@@ -301,16 +301,6 @@ def check(seed: int, make: Callable[[Any], Any], calls: int = 7, steady: bool = 
     return ""
 
 
-def record_natively() -> None:
-    """Let inductor's recorder serve all calls from the third on."""
-    from mortice._capture import compiled
-    from mortice._capture.kernels import install_recorder
-    from mortice_inductor.plugin import native_recorder
-
-    compiled.NATIVE_AFTER = 2
-    install_recorder(native_recorder)
-
-
 def main() -> None:
     import sys
     import traceback
@@ -337,6 +327,8 @@ def main() -> None:
             return compiled
 
     if "native" in sys.argv:
+        from natively import record_natively
+
         record_natively()
     first, count = int(sys.argv[1]), int(sys.argv[2])
     failed = 0

@@ -370,7 +370,7 @@ def main() -> None:
     first, count = int(sys.argv[1]), int(sys.argv[2])
     kinds = {"grad": [True], "plain": [False], "all": [False, True]}[(sys.argv[3:] or ["all"])[0]]
     if "native" in sys.argv:
-        from packages.core.tests.capture.fuzz import record_natively
+        from packages.core.tests.capture.natively import record_natively
 
         record_natively()
     counts: Counter[str] = Counter()

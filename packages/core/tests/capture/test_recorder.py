@@ -597,3 +597,15 @@ def test_what_never_repeats_is_not_kept(compile: Any, monkeypatch: Any) -> None:
     same(compiled(mortice.ones(2), 50), compiled.fn(mortice.ones(2), 50))
     assert len(compiled.segments) == 5
     assert sum(tree.size for tree in compiled._trees) <= 20
+
+
+def test_a_result_comes_where_an_input_was_expected(compile: Any) -> None:
+    def f(x: Any, y: Any, own: bool) -> Any:
+        z = x + 1
+        read = (z if own else y).sum().item()
+        return read, mortice.stack([x, z])
+
+    compiled = compile(f)
+    x, y = mortice.ones(2), mortice.zeros(2)
+    for own in (False, True, True, False):
+        same(compiled(x, y, own), f(x, y, own))

@@ -68,6 +68,8 @@ class Recording(Writer):
         """In the place of a stub that Python's operators call."""
         code = self.code
         code.taken("operator")
+        # Before anything else: this is all that an operator outside of recordings sees of it.
+        self.need(f"icmp ne ptr {self.state('current')}, {code.object(None)}", "miss")
         self.need("icmp eq ptr %kwnames, null", "miss")
         self._taken("%args", code.value(f"and i64 %nargs, {OFFSET_FLAG}"), "%callable")
         self.go("miss")

@@ -252,6 +252,8 @@ def _reading(op: Operator, beneath: int) -> Kernel:
 
 def bind(recorder: Any, leaf: Leaf, t: Any) -> bool:
     """Let a tensor be a leaf that the step expects; False if it is not such a one."""
+    if type(t._a) is not leaf.handle_type:
+        return False  # one that is recorded gets no storage by that
     s = t._s
     if s is None:
         s = storage_of(t)
@@ -261,7 +263,6 @@ def bind(recorder: Any, leaf: Leaf, t: Any) -> bool:
         or t._t is not leaf.dtype
         or a.shape != leaf.shape
         or a.strides != leaf.strides
-        or type(a) is not leaf.handle_type
         or len(recorder.leaves) != leaf.number
     ):
         return False

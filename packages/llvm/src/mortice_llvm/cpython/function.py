@@ -79,18 +79,9 @@ def take_over(function: Callable[..., Any], code: Code, entry: str) -> None:
     if id(code) not in _SHARED:
         _SHARED[id(code)] = code, _table(code)
         library.function("share", ctypes.c_void_p)(id(_SHARED[id(code)][1]))
-    _set_vectorcall(function, library.address(entry))
+    layout.set_vectorcall(function, library.address(entry))
 
 
 def give_back(function: Callable[..., Any]) -> None:
     """A Python function is called as it was before ``take_over``."""
-    _set_vectorcall(function, layout.python_function("_PyFunction_Vectorcall"))
-
-
-def _set_vectorcall(function: Callable[..., Any], address: int) -> None:
-    if hasattr(ctypes.pythonapi, "PyFunction_SetVectorcall"):  # 3.12: calls are specialised there
-        put = ctypes.pythonapi.PyFunction_SetVectorcall
-        put.restype, put.argtypes = None, [ctypes.py_object, ctypes.c_void_p]
-        put(function, address)
-    else:
-        ctypes.c_uint64.from_address(id(function) + layout.vectorcall_offset()).value = address
+    layout.set_vectorcall(function, layout.word(layout.vectorcall_place()))

@@ -11,6 +11,7 @@ import ctypes
 import struct
 import sys
 import sysconfig
+from collections.abc import Callable
 from functools import cache
 from types import FunctionType
 from typing import Any
@@ -79,9 +80,36 @@ def python_function(name: str) -> int:
     return address
 
 
-def vectorcall_offset() -> int:
-    """Where a Python function keeps what runs when C code calls it."""
-    return word(id(FunctionType) + TYPE_VECTORCALL)
+def _plain() -> None:
+    pass
+
+
+def vectorcall_place(function: Callable[..., Any] = _plain) -> int:
+    """Where a Python function keeps the address of what runs when C code calls it."""
+    return id(function) + word(id(FunctionType) + TYPE_VECTORCALL)
+
+
+def set_vectorcall(function: Callable[..., Any], address: int) -> None:
+    """Lets C code that calls a Python function run what is at an address."""
+    if hasattr(ctypes.pythonapi, "PyFunction_SetVectorcall"):  # 3.12: calls are specialised there
+        put = ctypes.pythonapi.PyFunction_SetVectorcall
+        put.restype, put.argtypes = None, [ctypes.py_object, ctypes.c_void_p]
+        put(function, address)
+    else:
+        ctypes.c_uint64.from_address(vectorcall_place(function)).value = address
+
+
+def _is_vectorcall() -> bool:
+    """Whether the place is the one that is set; found out with a function that nobody calls."""
+    if not 0 < vectorcall_place() - id(_plain) < FunctionType.__basicsize__:
+        return False
+    before = word(vectorcall_place())
+    if hasattr(ctypes.pythonapi, "_PyFunction_Vectorcall"):  # up to Python 3.12
+        return before == python_function("_PyFunction_Vectorcall")
+    set_vectorcall(_plain, 1)
+    found = word(vectorcall_place())
+    set_vectorcall(_plain, before)
+    return found == 1
 
 
 @cache
@@ -139,8 +167,6 @@ def _probes() -> list[tuple[str, bool]]:
                     and word(at + ARRAY_DESCR) == id(array.dtype)
                     and flags & C_CONTIGUOUS != 0
                     and flags & WRITEABLE != 0),
-        ("function", 0 < vectorcall_offset() < FunctionType.__basicsize__
-                     and word(id(closed) + vectorcall_offset())
-                         == python_function("_PyFunction_Vectorcall")),
+        ("function", _is_vectorcall()),
         ("numpy's function table", numpy_function(ARRAY_TYPE) == id(np.ndarray)),
     ]  # fmt: skip
