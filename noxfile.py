@@ -320,7 +320,7 @@ def xccl(session: nox.Session) -> None:
 @nox.session
 def ray(session: nox.Session) -> None:
     """Test mortice-ray on a Ray cluster of three nodes on this machine."""
-    install(session, f"{OURS}-ray[ray]", *TEST)
+    install(session, f"{OURS}-ray[ray]", f"{OURS}-testing", *TEST)
     where = session.posargs or ["packages/launch-ray/tests"]
     session.run("pytest", "-q", *where)
 

@@ -7,12 +7,13 @@ import io
 import os
 import subprocess
 import sys
-import time
 import tokenize
 import zipfile
 from pathlib import Path
 
 import pytest
+
+from mortice_testing.distributed.waiting import alive, until
 
 MOST_LINES, MOST_COLUMNS = 80, 100
 NO_CODE = {
@@ -132,14 +133,4 @@ print(runtime("npu").chip.pid)
 """)  # fmt: skip
     assert done.returncode == 0, done.stderr
     pid = int(done.stdout)
-    end = time.monotonic() + 60
-    while not ended(pid):
-        assert time.monotonic() < end, f"process {pid} is still there"
-        time.sleep(0.05)
-
-
-def ended(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except OSError:  # it has been waited for, too
-        return True
+    until(lambda: not alive(pid), f"the end of process {pid}")

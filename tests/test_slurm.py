@@ -9,18 +9,18 @@ import socket
 import subprocess
 import sys
 import textwrap
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from mortice_testing.distributed.gang import held_port
+from mortice_testing.distributed.waiting import PATIENCE, alive, until
+
 pytestmark = [pytest.mark.system, pytest.mark.timeout(1000)]
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "sinfo", "squeue")
-# Bounds that end a hang: far more than any of it takes.
-PATIENCE = 300.0
 
 # One node, this machine; no cgroups, which a container may not let us have.
 CONFIGURATION = """\
@@ -50,22 +50,6 @@ PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
 
 
-def until(happened: Callable[[], bool], what: str) -> None:
-    """Wait for it."""
-    end = time.monotonic() + PATIENCE
-    while not happened():
-        assert time.monotonic() < end, f"never happened: {what}"
-        time.sleep(0.05)
-
-
-def free_ports(count: int) -> list[int]:
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
-
-
 def ended(process: subprocess.Popen[bytes]) -> None:
     process.terminate()
     try:
@@ -88,9 +72,6 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     key.write_bytes(os.urandom(64))
     configuration = folder / "slurm.conf"
     host = socket.gethostname().partition(".")[0]
-    configuration.write_text(
-        CONFIGURATION.format(host=host, folder=folder, ports=free_ports(2)), encoding="utf-8"
-    )
     environment = {**os.environ, "SLURM_CONF": str(configuration)}
 
     def asked(*command: str) -> str:
@@ -103,6 +84,10 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
               f"--socket={folder}/munge.socket", f"--pid-file={folder}/munge.pid",
               f"--log-file={folder}/munge.log", f"--seed-file={folder}/munge.seed"]  # fmt: skip
     with ExitStack() as stack:
+        ports = [stack.enter_context(held_port()).getsockname()[1] for _ in range(2)]
+        configuration.write_text(
+            CONFIGURATION.format(host=host, folder=folder, ports=ports), encoding="utf-8"
+        )
 
         def started(*command: str) -> None:
             output = stack.enter_context(open(folder / f"{command[0]}.out", "wb"))
@@ -186,13 +171,6 @@ def start(slurm: dict[str, str], tmp_path: Path) -> Iterator[Start]:
     for run in made:
         run.child.kill()
         run.child.communicate()
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 def test_ranks_are_tasks(start: Start) -> None:

@@ -4,48 +4,26 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from mortice_testing.distributed.gang import held_port
+from mortice_testing.distributed.waiting import PATIENCE, alive, until
+
 pytestmark = [
     pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="pip install ray"),
     pytest.mark.timeout(1000),
 ]
-
-# Bounds that end a hang: far more than any of it takes.
-PATIENCE = 300.0
-
-
-def until(happened: Callable[[], bool], what: str) -> None:
-    """Wait for it."""
-    end = time.monotonic() + PATIENCE
-    while not happened():
-        assert time.monotonic() < end, f"never happened: {what}"
-        time.sleep(0.05)
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
 
 
 @pytest.fixture(scope="module")
@@ -95,11 +73,13 @@ def end_node(process: subprocess.Popen[bytes]) -> None:
 @pytest.fixture(scope="module")
 def cluster(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a cluster."""
-    logs, port = tmp_path_factory.mktemp("nodes"), free_port()
-    head = ("--head", f"--port={port}", "--include-dashboard=false")
-    address = f"127.0.0.1:{port}"
+    logs = tmp_path_factory.mktemp("nodes")
+    head = ("--head", "--port=0", "--include-dashboard=false")
     with ExitStack() as stack:
         node(stack, environment, logs / "head", *head, f"--temp-dir={environment['RAY_TMPDIR']}")
+        told = re.search(r"--address='\S+:(\d+)'", (logs / "head").read_text())
+        assert told, (logs / "head").read_text()
+        address = f"127.0.0.1:{told[1]}"
         # One after the other: together they may choose the same port.
         for name in ("second", "third"):
             node(stack, environment, logs / name, f"--address={address}")
@@ -275,8 +255,9 @@ def test_no_room(start: Start) -> None:
 
 
 def test_no_cluster(alone: Start) -> None:
-    option = f"address=127.0.0.1:{free_port()}"
-    status, _, err = alone("--engine-option", option, doing="pass").finish()
+    with held_port() as held:  # nobody listens there
+        option = f"address=127.0.0.1:{held.getsockname()[1]}"
+        status, _, err = alone("--engine-option", option, doing="pass").finish()
     assert status == 1
     assert "no Ray cluster answers at" in err
 

@@ -17,6 +17,7 @@ import pytest
 
 from mortice.distributed.launch import adopt, tethered
 from mortice_testing.distributed.gang import held_port
+from mortice_testing.distributed.waiting import alive
 from mortice_testing.distributed.words import Words
 
 # Seconds that end a hang, and measure nothing: less than what a test may take.
@@ -79,17 +80,10 @@ class Runs:
         """Ranks that are still alive, after a while in which they may end."""
         end = time.monotonic() + 30
         while True:
-            alive = [int(p.name) for p in self.pids.iterdir() if _alive(int(p.name))]
-            if not alive or time.monotonic() > end:
-                return alive
+            there = [int(p.name) for p in self.pids.iterdir() if alive(int(p.name))]
+            if not there or time.monotonic() > end:
+                return there
             time.sleep(0.05)
-
-
-def _alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 @pytest.fixture
