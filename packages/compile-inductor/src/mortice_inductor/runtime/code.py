@@ -11,6 +11,7 @@ from mortice_llvm.runtime.library import Library, load
 
 from ..native.runner import runner
 from ..plan import Plan
+from .heap import keep_freed_memory
 from .program import Program
 
 
@@ -40,6 +41,7 @@ def program_of(plan: Plan, library: Library, constants: tuple[Any, ...]) -> Prog
     """A program that runs ``plan`` with loaded code; NoCode where numpy has lost a routine of BLAS
     since the plan was made.
     """
+    keep_freed_memory()
     functions = {
         step[1]: library.function(step[1], ctypes.c_void_p)
         for step in plan.steps
