@@ -73,6 +73,7 @@ class MpiCommunicator(HostCommunicator):
         self._ops = {name: getattr(self._mpi, theirs) for name, theirs in _OPS.items()}
         self._aborted = False
         self._spins = range(0 if library.crowded() else _SPINS)
+        self._copies_from = library.copies_from()
         members = world.Get_group().Incl(list(setup.ranks))
         self._comm: Any = world.Create_group(members, _group_tag(setup.name))
         self._comm.Set_errhandler(self._mpi.ERRORS_RETURN)
@@ -108,6 +109,18 @@ class MpiCommunicator(HostCommunicator):
         except BaseException:
             library.give_up(request, held)
             raise
+
+    def _end(self, request: Any, nbytes: int, *held: Array) -> None:
+        """Wait for a collective's end, on all ranks; ``nbytes`` is the most that a message of it has.
+
+        MPICH's collectives (4.2 to 5.0) drop the errors of their messages. Where a rank is killed whose
+        data are to be copied out of its memory, they end, without an error and without the data, and may
+        hand on what was never there. So the ranks then tell each other that they have come to the end:
+        one that has was alive when its data were read, and one that has not is missed.
+        """
+        self._wait(request, *held)
+        if nbytes >= self._copies_from:
+            self._wait(self._comm.Ibarrier())
 
     def _poll(self, test: Callable[[Any], bool], status: Any, nbytes: int) -> None:
         """Poll to the end, and look around meanwhile."""
@@ -154,24 +167,25 @@ class MpiCommunicator(HostCommunicator):
     # -- movements, of bytes ---------------------------------------------------------------------
 
     def broadcast(self, data: Array, root: int) -> None:
-        self._wait(self._comm.Ibcast(data, root), data)
+        self._end(self._comm.Ibcast(data, root), data.nbytes, data)
 
     def all_gather(self, out: Array, data: Array) -> None:
-        self._wait(self._comm.Iallgather(data, out), data, out)
+        self._end(self._comm.Iallgather(data, out), out.nbytes, data, out)
 
     def gather(self, out: Array | None, data: Array, root: int) -> None:
         held = (data,) if out is None else (data, out)
-        self._wait(self._comm.Igather(data, out, root), *held)
+        self._end(self._comm.Igather(data, out, root), self.size * data.nbytes, *held)
 
     def scatter(self, data: Array, source: Array | None, root: int) -> None:
         held = (data,) if source is None else (data, source)
-        self._wait(self._comm.Iscatter(source, data, root), *held)
+        self._end(self._comm.Iscatter(source, data, root), self.size * data.nbytes, *held)
 
     def all_to_all(
         self, out: Array, data: Array, out_counts: Sequence[int], in_counts: Sequence[int]
     ) -> None:
         request = self._comm.Ialltoallv([data, list(in_counts)], [out, list(out_counts)])
-        self._wait(request, data, out)
+        # How much others send each other is not known here, and all must do the same.
+        self._end(request, self._copies_from, data, out)
 
     def barrier(self) -> None:
         self._wait(self._comm.Ibarrier())
@@ -182,20 +196,23 @@ class MpiCommunicator(HostCommunicator):
         if data.dtype not in _REDUCED:
             super().all_reduce(data, op)
             return
-        self._wait(self._comm.Iallreduce(self._mpi.IN_PLACE, data, self._ops[op]), data)
+        request = self._comm.Iallreduce(self._mpi.IN_PLACE, data, self._ops[op])
+        self._end(request, data.nbytes, data)
 
     def reduce(self, data: Array, op: str, root: int) -> None:
         if data.dtype not in _REDUCED:
             super().reduce(data, op, root)
             return
         given, into = (self._mpi.IN_PLACE, data) if self.rank == root else (data, None)
-        self._wait(self._comm.Ireduce(given, into, self._ops[op], root), data)
+        request = self._comm.Ireduce(given, into, self._ops[op], root)
+        self._end(request, data.nbytes, data)
 
     def reduce_scatter(self, out: Array, data: Array, op: str) -> None:
         if data.dtype not in _REDUCED:
             super().reduce_scatter(out, data, op)
             return
-        self._wait(self._comm.Ireduce_scatter_block(data, out, self._ops[op]), data, out)
+        request = self._comm.Ireduce_scatter_block(data, out, self._ops[op])
+        self._end(request, data.nbytes, data, out)
 
     # -- the end ---------------------------------------------------------------------------------
 

@@ -85,10 +85,12 @@ def reduce(rank: int, size: int, elements: int = 8, timeout: float | None = None
     import mortice
     import mortice.distributed as dist
 
+    data = mortice.ones(elements)
     try:
-        dist.all_reduce(mortice.ones(elements), timeout=timeout)
+        dist.all_reduce(data, timeout=timeout)
     except Exception as error:
         return _seen(rank, error)
+    assert (data.numpy() == size).all(), "a sum lacks what a rank was to give to it"
     return None
 
 
@@ -131,6 +133,27 @@ def finished_results_stay(rank: int, size: int) -> Seen | None:
     Words().hear(_DONE)
     assert work.wait()
     assert t[0].item() == size
+    return reduce(rank, size)
+
+
+def gather_from_the_dead(rank: int, size: int) -> Seen | None:
+    """The victim gives, and is killed; then the others gather: all that it gave, or an error."""
+    import mortice
+    import mortice.distributed as dist
+
+    mine = mortice.full((1 << 18,), rank + 1.0)
+    parts = [mortice.zeros(1 << 18) for _ in range(size)] if rank == 0 else None
+    work = dist.gather(mine, parts, dst=0, async_op=True) if rank == VICTIM else None
+    Words().tell(_at_it(rank))
+    if work is not None:
+        _wait_to_be_killed()
+    Words().hear(_DONE)
+    try:
+        dist.gather(mine, parts, dst=0)
+    except Exception as error:
+        return _seen(rank, error)
+    for k, part in enumerate(parts or ()):
+        assert (part.numpy() == k + 1).all(), f"what rank {k} gave is not there, and no error"
     return reduce(rank, size)
 
 
@@ -218,6 +241,7 @@ FAULTS = (
     Fault("killed while others wait for it", reduce_after),
     Fault("killed amid moving data", reduce_much),
     Fault("killed after", finished_results_stay),
+    Fault("killed when it has given", gather_from_the_dead),
     Fault("killed before it sends", message, needs=("messages",)),
     Fault("silent (stopped)", reduce_for_a_while, signal=signal.SIGSTOP, ends=False),
     Fault("store host killed", reduce_much, victim=0),
