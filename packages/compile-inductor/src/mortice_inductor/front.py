@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import marshal
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -13,10 +14,12 @@ import mortice
 from mortice.backend import active_logger
 from mortice.errors import CompileError
 from mortice.fx import symbols
+from mortice_llvm.runtime import cache as objects
 
 from . import cache, devices, options, routing, shown
 from .inputs import aliases, numbers_of
 from .options import ConfigModule
+from .plan import Plan
 from .shown import Recipe
 from .specs import DataDependent, NumberSpec, OtherSpec, Spec, TensorSpec, specs_of
 
@@ -54,8 +57,7 @@ def compile_fx(
             gm = _decomposed(gm, example_inputs, decompositions)
         compiled = inner(gm, list(example_inputs))
     if isinstance(compiled, Variants):
-        meta["output_code"] = partial(shown.output_code, compiled)
-        meta["fusion"] = partial(shown.fusion, compiled)
+        meta.update(compiled.notes())
     return compiled
 
 
@@ -114,16 +116,65 @@ class Variants:
     LIMIT = 64
 
     def __init__(self, gm: Any, example_inputs: Sequence[Any]) -> None:
-        self.gm = gm
+        bound = _binding(gm)
+        inputs = tuple(example_inputs) if bound else _with_numbers(example_inputs)
+        symbolic = any(_is_symbolic(x) for x in inputs)
+        self._set(lambda: gm, gm.meta.get("identity"), bound, symbolic)
+        if not symbolic:
+            self._program(inputs)
+
+    def _set(
+        self,
+        graph: Callable[[], Any],
+        identity: bytes | None,
+        bound: frozenset[int],
+        symbolic: bool,
+    ) -> None:
+        self.graph = graph
+        #: What stands for the graph, and all else but the inputs' layout, in keys of the cache.
+        self.identity = identity
+        self.bound = bound
+        self.symbolic = symbolic
         self.snapshot = Snapshot()
-        self.bound = _binding(gm)
         self.programs: dict[Any, Any] = {}
         self.lock = threading.RLock()
         self.last: Any = None
-        inputs = tuple(example_inputs) if self.bound else _with_numbers(example_inputs)
-        self.symbolic = any(_is_symbolic(x) for x in inputs)
-        if not self.symbolic:
-            self._program(inputs)
+
+    @classmethod
+    def restored(cls, data: Any, identity: bytes, graph: Any) -> Variants | None:
+        """From what ``artifact`` gave; None where it holds no longer. ``graph`` makes the graph."""
+        bound, symbolic, first = data
+        made: Variants = object.__new__(cls)
+        made._set(graph, identity, frozenset(bound), symbolic)
+        if first is not None:
+            plan, code = cache.restored(first[0]), first[1]
+            program = _loaded(plan, code)
+            if program is None:
+                return None
+            program.recipe = partial(_recipe, graph, plan.specs, _apart(plan.specs))
+            made.programs[plan.specs] = made.last = program
+        graph.meta.update(made.notes())
+        return made
+
+    def artifact(self) -> Any:
+        """What ``restored`` needs, as plain data; None where the result holds what has no name."""
+        programs = list(self.programs.values())
+        if self.symbolic:
+            return sorted(self.bound), True, None
+        if self.bound or len(programs) != 1 or getattr(programs[0], "code_key", None) is None:
+            return None
+        try:
+            return [], False, (cache.plain(programs[0].plan), programs[0].code_key)
+        except cache.Uncacheable:
+            return None
+
+    def notes(self) -> dict[str, Any]:
+        """What is said of it in its graph's ``meta``."""
+        return {
+            "output_code": partial(shown.output_code, self),
+            "fusion": partial(shown.fusion, self),
+            "artifact": self.artifact,
+        }
 
     @property
     def plan(self) -> Any:
@@ -149,7 +200,7 @@ class Variants:
             found = self.programs.pop(key, None)
             if found is None:
                 with self.snapshot.entered():
-                    found = build_program(self.gm, inputs, self.snapshot)
+                    found = build_program(self, inputs)
                 found.pinned = tuple((k, inputs[k]) for k in self.bound)
                 while len(self.programs) >= self.LIMIT:
                     self.programs.pop(next(iter(self.programs)))
@@ -194,24 +245,35 @@ def _binding(gm: Any) -> frozenset[int]:
 # -- one program ---------------------------------------------------------------------------------
 
 
-def build_program(gm: Any, inputs: tuple[Any, ...], snapshot: Snapshot) -> Any:
+def build_program(variants: Variants, inputs: tuple[Any, ...]) -> Any:
     """The program for inputs of this layout: from the cache on disk, else compiled. A graph whose
     sizes depend on its data is run operator by operator.
     """
     try:
-        return _planned(gm, inputs, snapshot)
+        return _planned(variants, inputs)
     except DataDependent as reason:
         from .runtime.foreign import OperatorByOperator
 
         logger = active_logger("fusion")
         if logger is not None:
             logger.info("the graph runs operator by operator: %s", reason)
-        return OperatorByOperator(gm)
+        return OperatorByOperator(variants.graph())
 
 
-def _planned(gm: Any, inputs: tuple[Any, ...], snapshot: Snapshot) -> Any:
+def _planned(variants: Variants, inputs: tuple[Any, ...]) -> Any:
     specs = specs_of(inputs)
-    device = _device_of(inputs, gm)
+    same = aliases(inputs)
+    snapshot = variants.snapshot
+    found, short = None, None
+    if variants.identity is not None and not has_own_rules() and not is_logged():
+        short = _layout_key(variants, specs, same, inputs)
+        found = _cached(short)
+    if found is not None:
+        values = {k: inputs[k] for k in variants.bound}
+        found.recipe = partial(_recipe, variants.graph, specs, same, values)
+        return found
+    gm = variants.graph()
+    device = _device_of(inputs)
     if device != "cpu":
         from .runtime.foreign import device_program
 
@@ -220,18 +282,53 @@ def _planned(gm: Any, inputs: tuple[Any, ...], snapshot: Snapshot) -> Any:
         from .runtime.validate import validated
 
         return validated(gm, inputs, specs, numbers_of(gm, inputs))
-    same = aliases(inputs)
     numbers = numbers_of(gm, inputs)
     key = None
-    if snapshot.own.graph_cache and not _has_own_lowerings(gm) and not _is_logged():
+    if snapshot.own.graph_cache and not _has_own_lowerings(gm) and not is_logged():
         key = cache.key_of(gm, specs, same, snapshot.key(), numbers)
-    found = _cached(key, specs)
+    found = _cached(key)
     program = found or _compiled(gm, specs, same, numbers, key)
+    if key is not None and short is not None and not program.constants:
+        cache.write(short, program.plan, program.code_key)
     program.recipe = Recipe(gm, specs, same, numbers, passed=found is None)
     return program
 
 
-def _is_logged() -> bool:
+def _layout_key(
+    variants: Variants, specs: tuple[Spec, ...], same: tuple[Any, ...], inputs: tuple[Any, ...]
+) -> bytes | None:
+    """The key of a program for inputs of this layout, where the graph need not be looked at."""
+    values = [(k, inputs[k]) for k in sorted(variants.bound)]
+    try:
+        text = marshal.dumps((cache.plain(specs), same, values), 2)
+    except (cache.Uncacheable, ValueError):
+        return None
+    assert variants.identity is not None
+    return objects.digest(b"layout", variants.identity, text)
+
+
+def _apart(specs: Sequence[Any]) -> tuple[int, ...]:
+    """Of inputs that share no memory, for each its own number."""
+    return tuple(range(len(specs)))
+
+
+def _recipe(
+    graph: Callable[[], Any], specs: tuple[Spec, ...], same: tuple[Any, ...],
+    numbers: Mapping[int, Any] = {},
+) -> Recipe:  # fmt: skip
+    """The recipe of a program that was found on disk without its graph."""
+    stand_ins = tuple(shown.stand_in(s, numbers.get(k)) for k, s in enumerate(specs))
+    gm = graph()
+    return Recipe(gm, specs, same, numbers_of(gm, stand_ins), passed=False)
+
+
+def has_own_rules() -> bool:
+    """True if users' functions lower operators, whichever these are."""
+    user = sys.modules.get("mortice_inductor.lowering.user")
+    return user is not None and bool(user.USER or user.FALLBACKS)
+
+
+def is_logged() -> bool:
     """True if somebody wants to read decisions: then they are made anew."""
     logger = active_logger("fusion")
     return logger is not None and logger.isEnabledFor(10)
@@ -246,19 +343,21 @@ def _has_own_lowerings(gm: Any) -> bool:
     )
 
 
-def _cached(key: bytes | None, specs: tuple[Spec, ...]) -> Any:
-    if key is None:
-        return None
-    found = cache.read(key)
-    if found is None:
-        return None
-    plan, code = found
+def _cached(key: bytes | None) -> Any:
+    found = None if key is None else cache.read(key)
+    return None if found is None else _loaded(*found)
+
+
+def _loaded(plan: Plan, code: bytes) -> Any:
+    """The program of a plan whose code is kept; None where that is gone."""
     from .runtime.code import NoCode, load_code, program_of
 
     try:
-        return program_of(plan, load_code(code, None), ())
+        program = program_of(plan, load_code(code, None), ())
     except NoCode:
         return None
+    program.code_key = code
+    return program
 
 
 def _compiled(
@@ -268,12 +367,14 @@ def _compiled(
     from .runtime.code import program_of
 
     made = compile_graph(gm, specs, same, numbers)
+    program = program_of(made.plan, made.library, made.constants)
     if key is not None:
         cache.write(key, made.plan, made.code)
-    return program_of(made.plan, made.library, made.constants)
+        program.code_key = made.code
+    return program
 
 
-def _device_of(inputs: Sequence[Any], gm: Any) -> str:
+def _device_of(inputs: Sequence[Any]) -> str:
     """The one device type of all tensors; CompileError for several."""
     found = {
         x.device.type for x in inputs if isinstance(x, mortice.Tensor) and (x.dim() or not x.is_cpu)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import mortice
@@ -19,11 +19,12 @@ def numbers_of(gm: Any, inputs: tuple[Any, ...]) -> Callable[[Any], Any]:
         raise CompileError(
             f"the graph takes {len(placeholders)} inputs, and {len(inputs)} were given."
         )
-    given = dict(zip(placeholders, inputs))
+    used = symbols.symbols_used(gm.graph)
     values: dict[str, Any] = {}
-    for node, pairs in symbols.bindings(gm.graph).items():
-        if node in given:
-            values |= symbols.read(pairs, node, given[node])
+    for node, x in zip(placeholders, inputs):
+        for shown, value in _shown(node.meta.get("val"), x, used):
+            if symbols.is_symbolic(shown) and shown.symbol is not None:
+                values.setdefault(shown.symbol, value)
 
     def number(x: Any) -> Any:
         if not symbols.is_symbolic(x):
@@ -33,6 +34,15 @@ def numbers_of(gm: Any, inputs: tuple[Any, ...]) -> Callable[[Any], Any]:
         return x.evaluate(values)
 
     return number
+
+
+def _shown(val: Any, x: Any, used: set[str]) -> Iterable[tuple[Any, Any]]:
+    """What an input shows: (as the graph has it, as it is). Of sizes that only results have, too; of
+    numbers those that arguments are computed from.
+    """
+    if isinstance(val, mortice.Tensor):
+        return zip((*val.shape, *val.stride()), (*x.shape, *x.stride()))
+    return [(val, x)] if symbols.is_symbolic(val) and val.symbol in used else ()
 
 
 def aliases(inputs: Sequence[Any]) -> tuple[Any, ...]:

@@ -9,6 +9,7 @@ from mortice.backend import hookimpl
 from mortice.compiler import Option, declare
 
 if TYPE_CHECKING:
+    from mortice.compiler import Keeping
     from mortice.native import NativeEntry, NativePlan, NativeRecorder
 
 #: What ``mode=`` stands for: one way of compiling serves all, but for ``lite``.
@@ -45,6 +46,13 @@ def native_recorder() -> NativeRecorder | None:
     return native_recorder()
 
 
+def keeping() -> Keeping:
+    """How compiled graphs are kept on disk."""
+    from .keeping import KEEPING
+
+    return KEEPING
+
+
 def check_options(given: Mapping[str, Any]) -> None:
     """Raises OptionError for options that neither inductor nor a device has."""
     if given:
@@ -69,6 +77,7 @@ declare(
     native_entry=native_entry,
     native_recorder=native_recorder,
     trusted=True,
+    keeping=keeping,
 )
 
 

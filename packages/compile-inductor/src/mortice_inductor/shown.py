@@ -13,7 +13,7 @@ import mortice
 from mortice.fx import symbols
 
 from .inputs import numbers_of
-from .specs import DataDependent, Spec, TensorSpec, specs_of
+from .specs import DataDependent, Spec, TensorSpec, mortice_dtype, specs_of
 
 
 class Recipe(NamedTuple):
@@ -40,10 +40,12 @@ def fusion(variants: Any) -> str:
 
 
 def _shown(variants: Any, show: Callable[[Any, Any], str]) -> str:
-    found = [(getattr(p, "recipe", None), p) for p in [*variants.programs.values()]]
+    found = [(_recipe_of(p), p) for p in [*variants.programs.values()]]
     with variants.snapshot.entered():
         try:
-            return "\n".join(show(*one) for one in found or [(_of_examples(variants.gm), None)])
+            return "\n".join(
+                show(*one) for one in found or [(_of_examples(variants.graph()), None)]
+            )
         except DataDependent as reason:
             return f"; the graph runs operator by operator: {reason}"
 
@@ -53,6 +55,19 @@ def _of_examples(gm: Any) -> Recipe:
     values = [_hinted(n.meta["val"]) for n in gm.graph.nodes if n.op == "placeholder"]
     same = tuple(range(len(values)))
     return Recipe(gm, specs_of(values), same, numbers_of(gm, tuple(values)), passed=False)
+
+
+def _recipe_of(program: Any) -> Recipe | None:
+    found: Any = getattr(program, "recipe", None)
+    return found() if callable(found) else found
+
+
+def stand_in(spec: Spec, number: Any) -> Any:
+    """Something with the layout of an input: a tensor without data, or the number given."""
+    if not isinstance(spec, TensorSpec):
+        return number
+    dtype = mortice_dtype(spec.dtype)
+    return mortice.empty_strided(spec.shape, spec.strides, dtype=dtype, device="meta")
 
 
 def _hinted(x: Any) -> Any:

@@ -25,9 +25,11 @@ from mortice._plugins.groups import HIDDEN_TAGS
 if TYPE_CHECKING:
     from mortice._compile.explain import Report, explain
     from mortice._compile.front import compile
+    from mortice._compile.kept import Keeping
 
 __all__ = [
     "Declaration",
+    "Keeping",
     "Option",
     "Report",
     "allow_in_graph",
@@ -112,6 +114,10 @@ def __getattr__(name: str) -> Any:
         from mortice._compile import explain as found
 
         return getattr(found, name)
+    if name == "Keeping":
+        from mortice._compile.kept import Keeping as found
+
+        return found
     if name == "compile":
         from mortice._compile.front import compile as found
 

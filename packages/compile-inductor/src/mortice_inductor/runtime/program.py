@@ -55,8 +55,10 @@ class Program:
     """
 
     fast: Callable[..., tuple[Any, ...]]
-    #: What it was made of (``shown.Recipe``).
+    #: What it was made of (``shown.Recipe``), or a function that says it.
     recipe: Any = None
+    #: The key of its code, where both are kept on disk.
+    code_key: bytes | None = None
 
     def __init__(
         self, plan: Plan, functions: dict[str, Callable[[int], None]], blas: dict[str, int],

@@ -199,6 +199,7 @@ LOGGERS: dict[str, str] = {
     "guards": "what a call depends on that is replayed",
     "replay": "whether a function's calls are replayed, and why not",
     "recompiles": "why a place of a compiled function gets another graph",
+    "cache": "why a compiled graph is not kept on disk",
     "graph_breaks": "why a graph ends before its function does, with the line",
     "fusion": "which operators a compile backend puts into one kernel, which not, and why",
     "output_code": "the code that a compile backend made",

@@ -10,7 +10,7 @@ import warnings
 from typing import Any
 
 from mortice._capture import instances
-from mortice._capture.build import build
+from mortice._capture.captured import Captured
 from mortice._capture.dynamic import Symbols, symbols_for
 from mortice._capture.family import Family, Outline, Variant, outline
 from mortice._capture.interpret import by_operator
@@ -22,9 +22,8 @@ from mortice._capture.replay import Replay
 from mortice._capture.segment import Plan, Segment, wanted_cells
 from mortice._capture.stance import NOW, never, refuse
 from mortice._capture.trace import CallTrace
-from mortice._capture.tree import TREE_STEPS, Leaf, Step, Tree, path
+from mortice._capture.tree import TREE_STEPS, Step, Tree, path
 from mortice._capture.verdict import Verdict
-from mortice._dispatch import keys as K
 from mortice._dispatch.state import GLOBAL, THREAD, unrecorded, watch_memory
 
 #: Graphs that are kept beyond the limit of those that are compiled for a place.
@@ -209,10 +208,9 @@ class Compiled:
             variant = family.find(now.values, numbers)
             if variant is None and not NOW.compiles:
                 refuse(getattr(self.fn, "__qualname__", repr(self.fn)), steps[0].line)
-                module = build(steps, wanted, numbers, len(recorder.generators), Symbols.none(now))
-                once = Segment(
-                    "not compiled", module, by_operator(module), steps[0].line, compiled=False
-                )
+                once = Captured(steps, wanted, numbers, recorder.generators, Symbols.none(now))
+                run = by_operator(once.module)
+                once = Segment("not compiled", once, run, steps[0].line, compiled=False)
                 return Plan(once, wanted, steps, mask, never)
             if variant is None:
                 variant = self._compile(steps, wanted, recorder, now, family)
@@ -235,7 +233,7 @@ class Compiled:
         numbers = recorder.numbers
         leaves = [leaf.tensor for s in steps for leaf in s.new_leaves]
         symbols = symbols_for(now, family.samples, self.settings.dynamic, leaves)
-        module = build(steps, wanted, numbers, len(recorder.generators), symbols)
+        captured = Captured(steps, wanted, numbers, recorder.generators, symbols)
         line = steps[0].line
         count = self._places.get(line, 0)
         name = f"segment{len(self.segments)}"
@@ -244,31 +242,31 @@ class Compiled:
             if count == self.settings.recompile_limit:
                 self._places[line] = count + 1
                 warnings.warn(_limit_reached(self, line), UserWarning, stacklevel=2)
-            run: Any = by_operator(module)
-            segment = Segment(name, module, run, line, compiled=False)
+            run: Any = by_operator(captured.module)
+            segment = Segment(name, captured, run, line, compiled=False)
         else:
             self._places[line] = count + 1
-            inputs = _example_inputs(module, steps, recorder)
-            run = self.settings.compile_segment(module, inputs, self.settings)
-            segment = Segment(name, module, run, line)
+            segment = Segment(name, captured, self._run_of(captured), line)
         segment.seconds = time.perf_counter() - started
         note_recompiled(self, segment)
-        first = len(leaves)
-        placeholders = list(module.graph.nodes)[first : first + len(numbers)]
-        names = [getattr(node.meta.get("val"), "symbol", None) for node in placeholders]
+        names: list[str | None] = [None] * len(numbers)
+        if symbols.env.guards:
+            first = len(leaves)
+            placeholders = list(captured.module.graph.nodes)[first : first + len(numbers)]
+            names = [getattr(node.meta.get("val"), "symbol", None) for node in placeholders]
         return Variant(segment, symbols.expected, symbols.env.guards, names)
 
-
-def _example_inputs(module: Any, steps: list[Step], recorder: Recorder) -> list[Any]:
-    """Fakes of the leaves, the numbers and generators of this call."""
-    leaves: list[Leaf] = [leaf for s in steps for leaf in s.new_leaves]
-    fakes: list[Any] = []
-    for leaf, node in zip(leaves, module.graph.nodes):
-        fake = node.meta["val"]
-        if leaf.key & K.AUTOGRAD:
-            fake.requires_grad_(True)
-        fakes.append(fake)
-    return [*fakes, *recorder.numbers, *recorder.generators]
+    def _run_of(self, captured: Captured) -> Any:
+        """What runs a graph: kept by an earlier process, or compiled now."""
+        settings = self.settings
+        kept = None if settings.keep is None else settings.keep(captured, settings)
+        run = None if kept is None else kept.run()
+        if run is None:
+            module = captured.module
+            if kept is not None:
+                module.meta["kept"] = kept
+            run = settings.compile_segment(module, captured.inputs, settings)
+        return run
 
 
 def _limit_reached(compiled: Compiled, line: tuple[str, int, str]) -> str:

@@ -30,7 +30,7 @@ class Segment:
 
     Attributes:
         name: unique within the compiled object.
-        module: the graph (an fx GraphModule).
+        captured: the graph, built when somebody wants to see it (``captured.Captured``).
         run: what ``compile_segment`` made of it: ``run(*leaves, *numbers, *generators) -> tuple``.
         line: (file, line, function) of its first operator.
         compiled: False where it runs operator by operator, its place having reached the limit.
@@ -39,7 +39,7 @@ class Segment:
     """
 
     name: str
-    module: Any
+    captured: Any
     run: Callable[..., Any]
     line: tuple[str, int, str]
     compiled: bool = True
@@ -49,6 +49,11 @@ class Segment:
 
     #: Native entries' counts of the calls in which they ran it.
     native: list[Callable[[], int]] = field(default_factory=list)
+
+    @property
+    def module(self) -> Any:
+        """The graph (an fx GraphModule)."""
+        return self.captured.module
 
     @property
     def hits(self) -> int:

@@ -14,10 +14,11 @@ tracing          into operators below autograd
 grad_regions     grad modes as nodes, for backends that leave autograd to operators
 joint            the forward and backward graph of a captured graph in one
 partition        cutting it in two; costs: what it weighs; mincut: how
-function         the autograd node that runs a compiled backward
+function         the autograd node that runs a compiled backward; form: what its call knows
 tracked          its call, spelt out
 again            gradients of gradients
 stages           the work on one graph, timed and kept; show: logged and dumped
+kept             what all that came to, on disk for the next process
 explain, page    reports as text and as an HTML page
 decompositions   operators in terms of others; undecomposed: which never are
 export           exported programs

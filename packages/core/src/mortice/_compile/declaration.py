@@ -58,6 +58,7 @@ class Declaration:
         native_recorder: Gives the native forms of what the recorder does in each call
             (``mortice.native.NativeRecorder``), or None where it stays Python's.
         trusted: What its functions return is not checked at each call.
+        keeping: Gives what is needed to keep its results on disk (``mortice.compiler.Keeping``).
     """
 
     options: Mapping[str, Option] | None = field(default_factory=_nothing)
@@ -69,6 +70,7 @@ class Declaration:
     native_entry: Callable[[Any], Any] | None = None
     native_recorder: Callable[[], Any] | None = None
     trusted: bool = False
+    keeping: Callable[[], Any] | None = None
 
     def listed(self) -> Mapping[str, Option]:
         """The options there are, as far as they are known."""
@@ -91,6 +93,7 @@ def declare(
     native_entry: Callable[[Any], Any] | None = None,
     native_recorder: Callable[[], Any] | None = None,
     trusted: bool = False,
+    keeping: Callable[[], Any] | None = None,
 ) -> Callable[..., Any]:
     """Note a Declaration on a backend's function; returns the function.
 
@@ -123,6 +126,7 @@ def declare(
         native_entry,
         native_recorder,
         trusted,
+        keeping,
     )
     try:
         setattr(fn, _ATTRIBUTE, told)

@@ -8,6 +8,7 @@ from typing import Any
 from mortice._base.errors import ArgumentError, OptionError
 
 from .declaration import chosen_options
+from .kept import keep
 from .registry import resolve
 from .segment import compile_segment
 from .settings import RECOMPILE_LIMIT, Settings
@@ -113,6 +114,7 @@ def _settings(
         fullgraph=fullgraph,
         dynamic=dynamic,
         recompile_limit=recompile_limit or RECOMPILE_LIMIT,
+        keep=None if found.declaration.keeping is None else keep,
     )
 
 

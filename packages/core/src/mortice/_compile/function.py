@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextvars
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from mortice._autograd.grad_mode import no_grad, set_grad_enabled
@@ -13,10 +13,11 @@ from mortice._autograd.views import refresh
 from mortice._dispatch import keys as K
 from mortice._dispatch.state import THREAD
 from mortice._tensor.make import alias_of
-from mortice.fx.symbols import shown_by
+from mortice._types.device import Device
+from mortice.fx import GraphModule
 
-from . import costs
 from .again import Again, Held, held, present
+from .form import Form, form_of, size_reader
 from .joint import Traced
 from .partition import Backward, backward_half, choose_saved, counterparts, forward_half
 from .stages import Stages
@@ -38,55 +39,81 @@ class Training:
 
     The backward graph is compiled at the first backward pass, for those outputs that then receive
     a gradient, by the backend and with the options and configuration of the forward pass.
+
+    Args:
+        form: What a call needs to know.
+        forward: The compiled forward graph.
+        stages: The work on the captured graph.
+        traced: The joint graph and the values kept; traced again when it is needed, if not given.
     """
 
-    def __init__(self, traced: Traced, stages: Stages) -> None:
-        joint = traced.joint
-        self.traced = traced
+    def __init__(
+        self,
+        form: Form,
+        forward: Callable[..., Any],
+        stages: Stages,
+        traced: tuple[Traced, list[Any]] | None = None,
+    ) -> None:
+        self.form = form
+        self.forward = forward
         self.stages = stages
+        self._traced = traced
         self._context = contextvars.copy_context()
         self._lock = threading.RLock()
         self._backwards: dict[tuple[bool, ...], _Compiled] = {}
         self._twice: Again | None = None
-        with stages.timed("partition"):
-            self.saved, _ = choose_saved(joint)
-            forward = forward_half(joint, self.saved, traced.plain, traced.recorded)
-        self.forward = stages.compile("forward", forward)
-        self.inputs = [i for i, g in enumerate(joint.grads) if g is not None]
-        self._with_tangent = frozenset(traced.tangents)
-        self.aliases = [i for i, node in enumerate(joint.outputs) if _may_alias(node)]
-        self.sources = _sources(traced, self.saved)
-        kept = {i for kind, i in self.sources if kind == "primal"}
+        self._with_tangent = frozenset(form.tangents)
+        kept = {i for kind, i in form.sources if kind == "primal"}
         #: Inputs that nothing is kept of: held weakly, for gradients of gradients alone.
-        self.unsaved = [i for i in range(len(joint.primals)) if i not in kept]
-        self.size_reader = _size_reader(traced)
+        self.unsaved = [i for i in range(form.primals) if i not in kept]
+        self.size_reader = size_reader(form)
         #: What to call: the same as the object itself, faster where that can be.
         self.entry = tracked_call(self, CompiledNode, _edge, _INFO)
+
+    @property
+    def traced(self) -> Traced:
+        """The joint graph."""
+        return self._joint()[0]
+
+    def _joint(self) -> tuple[Traced, list[Any]]:
+        """The joint graph, and its nodes whose values are kept."""
+        with self._lock:
+            if self._traced is None:
+                with self.stages.undisturbed():
+                    traced = self.stages.joint()
+                nodes = {node.name: node for node in traced.joint.module.graph.nodes}
+                self._traced = traced, [nodes[name] for name in self.form.saved]
+            return self._traced
+
+    def forward_graph(self) -> GraphModule:
+        """The forward graph as the backend was given it."""
+        traced, saved = self._joint()
+        return forward_half(traced.joint, saved, traced.plain, traced.recorded)
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
         with no_grad():
             results = self.forward(*inputs)
-        count = len(self.traced.joint.outputs)
-        outputs = list(results[:count])
-        for i in self.aliases:
+        form = self.form
+        outputs = list(results[: len(form.outputs)])
+        for i in form.aliases:
             outputs[i] = alias_of(outputs[i])
         node = CompiledNode()
         node.info = _INFO
         node.training = self
         node.inputs = held([inputs[i] for i in self.unsaved])
-        node.edges = tuple([_edge(inputs[i]) for i in self.inputs])
+        node.edges = tuple([_edge(inputs[i]) for i in form.inputs])
         node.sizes = self.size_reader(*inputs) if self.size_reader is not None else {}
         tracked = self._with_tangent
         attach_many(node, [x if i in tracked else None for i, x in enumerate(outputs)])
         node.saved = tuple([
             (save_result if kind == "output" and i in tracked else save)(places[kind][i])
             for places in ({"primal": inputs, "output": outputs, "kept": results},)
-            for kind, i in self.sources
+            for kind, i in form.sources
         ])  # fmt: skip
-        returned = self.traced.returned
-        if self.traced.recorded:
+        returned = form.returned
+        if form.recorded:
             with set_grad_enabled(True):
-                for place, value in zip(self.traced.recorded, outputs[returned:]):
+                for place, value in zip(form.recorded, outputs[returned:]):
                     inputs[place].copy_(value)
         return tuple(outputs[:returned])
 
@@ -95,22 +122,20 @@ class Training:
         saved = unpack(node)
         if THREAD.grad_enabled:
             return self._again().gradients(self._inputs_of(node, saved), grads)
-        given = tuple([grads[i] is not None for i in self.traced.tangents])
+        tangents = self.form.tangents
+        given = tuple([grads[i] is not None for i in tangents])
         compiled = self._backwards.get(given) or self._compile_backward(given)
-        half = compiled.half
-        tangents = [
-            self._tangent(grads, self.traced.tangents[i], node).contiguous() for i in half.tangents
-        ]
-        kept = [saved[i] for i in half.saved]
-        run = compiled.run if compiled.holds(node.sizes) else half.module
+        seeds = [self._tangent(grads, tangents[i], node).contiguous() for i in compiled.tangents]
+        kept = [saved[i] for i in compiled.saved]
+        run = compiled.run if compiled.holds(node.sizes) else compiled.graph()
         with no_grad():
-            found = run(*kept, *[node.sizes[name] for name in half.sizes], *tangents)
-        return tuple([found[i] for i in self.inputs])
+            found = run(*kept, *[node.sizes[name] for name in compiled.sizes], *seeds)
+        return tuple([found[i] for i in self.form.inputs])
 
     def _inputs_of(self, node: CompiledNode, saved: list[Any]) -> list[Any]:
         """What the graph was called with."""
         values: dict[int, Any] = {
-            i: value for (kind, i), value in zip(self.sources, saved) if kind == "primal"
+            i: value for (kind, i), value in zip(self.form.sources, saved) if kind == "primal"
         }
         values.update((i, present(*x)) for i, x in zip(self.unsaved, node.inputs))
         return [values[i] for i in range(len(values))]
@@ -127,8 +152,9 @@ class Training:
         from mortice._dispatch.operator import get
 
         shape, dtype = node.output_meta(output)
-        device = self.traced.joint.outputs[output].meta["val"].device
-        return get("full")(shape, 0, dtype, None, device, None)
+        kind = self.form.outputs[output]
+        assert kind is not None, "only tensors have a gradient"
+        return get("full")(shape, 0, dtype, None, Device(kind[1]), None)
 
     def _compile_backward(self, given: tuple[bool, ...]) -> _Compiled:
         with self._lock:
@@ -139,28 +165,58 @@ class Training:
             return found
 
     def _made(self, given: tuple[bool, ...]) -> _Compiled:
-        joint, saved = self.traced.joint, self.saved
-        half = None
-        env = self.stages.examples.env
+        stages = self.stages
+        kept = stages.kept
+        name = "backward" + "".join("01"[x] for x in given)
+        found = None if kept is None else kept.backward(name, lambda: self._half(given).module)
+        if found is not None:
+            (saved, sizes, tangents), run, graph = found
+            stages.found("backward", graph, run)
+            return _Compiled(saved, sizes, tangents, graph, run, ())
+        half = self._half(given)
+        env = stages.examples.env
         known = len(env.guards)
+        with stages.undisturbed():
+            run = stages.compile("backward", half.module, name)
+        guards = tuple(env.guards)[known:]
+        if kept is not None and not guards:
+            kept.keep_backward(name, (half.saved, half.sizes, half.tangents), half.module)
+        return _Compiled(half.saved, half.sizes, half.tangents, lambda: half.module, run, guards)
+
+    def _half(self, given: tuple[bool, ...]) -> Backward:
+        """The backward graph for outputs of which some receive a gradient."""
+        traced, saved = self._joint()
+        half = None
         with self.stages.undisturbed():
             if not all(given):  # what belongs to outputs without a gradient is left out
                 other = self.stages.joint(given).joint
-                half = backward_half(other, counterparts(joint, saved, other))
+                half = backward_half(other, counterparts(traced.joint, saved, other))
             if half is None:
-                half = backward_half(joint, saved)
-            assert half is not None, "the cut leaves nothing that the backward graph needs"
-            run = self.stages.compile("backward", half.module)
-        return _Compiled(half, run, tuple(env.guards)[known:])
+                half = backward_half(traced.joint, saved)
+        assert half is not None, "the cut leaves nothing that the backward graph needs"
+        return half
 
 
 class _Compiled:
-    """A backward graph, and what its backend asked about sizes beyond what the forward pass did."""
+    """A backward graph (``partition.Backward``), and what its backend asked about sizes beyond what
+    the forward pass did.
+    """
 
-    __slots__ = ("_guards", "half", "run")
+    __slots__ = ("_guards", "graph", "run", "saved", "sizes", "tangents")
 
-    def __init__(self, half: Backward, run: Callable[..., Any], guards: tuple[Any, ...]) -> None:
-        self.half = half
+    def __init__(
+        self,
+        saved: tuple[int, ...],
+        sizes: tuple[str, ...],
+        tangents: tuple[int, ...],
+        graph: Callable[[], GraphModule],
+        run: Callable[..., Any],
+        guards: tuple[Any, ...],
+    ) -> None:
+        self.saved = saved
+        self.sizes = sizes
+        self.tangents = tangents
+        self.graph = graph
         self.run = run
         self._guards = guards
 
@@ -169,51 +225,25 @@ class _Compiled:
         return all(guard.holds(sizes) for guard in self._guards)
 
 
+def trained(stages: Stages) -> Training | None:
+    """The captured graph with its derivative, compiled; None where no output has a history."""
+    traced = stages.joint()
+    if not traced.tangents:
+        return None
+    with stages.timed("partition"):
+        saved, _ = choose_saved(traced.joint)
+        half = forward_half(traced.joint, saved, traced.plain, traced.recorded)
+    form = form_of(traced, saved)
+    forward = stages.compile("forward", half)
+    if stages.kept is not None:
+        stages.kept.keep_training(stages, form, half)
+    return Training(form, forward, stages, (traced, saved))
+
+
 def _edge(x: Any) -> Any:
     if x._k & K.VIEW and x._s is not None and x._s.epoch:
         refresh(x)
     return x._g
-
-
-def _may_alias(node: Any) -> bool:
-    """Whether a backend may return an input, or a view of something, for an output."""
-    if node.op == "placeholder":
-        return True
-    schema = getattr(node.target, "_schema", None)
-    return schema is None or costs.is_view(schema)
-
-
-def _sources(traced: Traced, saved: Sequence[Any]) -> list[tuple[str, int]]:
-    """Where each value kept is found after a call: an input, an output, or behind the outputs."""
-    joint = traced.joint
-    written = {joint.primals[i] for i in (*(i for i, _ in traced.plain), *traced.recorded)}
-    place = {node: i for i, node in enumerate(joint.primals)}
-    output = {node: i for i, node in reversed([*enumerate(joint.outputs)])}
-    found: list[tuple[str, int]] = []
-    behind = len(joint.outputs)
-    for node in saved:
-        if node in place and node not in written:
-            found.append(("primal", place[node]))
-        elif node in output and node not in written:
-            found.append(("output", output[node]))
-        else:
-            found.append(("kept", behind))
-            behind += 1
-    return found
-
-
-def _size_reader(traced: Traced) -> Callable[..., dict[str, int]] | None:
-    """A function of the inputs that gives the value of every symbol; None if there is none.
-
-    Also of symbols that this graph does not use: the backward graph for some outputs alone may.
-    """
-    code = shown_by(traced.joint.primals)
-    if not code:
-        return None
-    names = ", ".join(node.name for node in traced.joint.primals)
-    pairs = ", ".join(f"{name!r}: {text}" for name, text in code.items())
-    # Made of the names of placeholders and of positions.
-    return eval(f"lambda {names}: {{{pairs}}}")  # noqa: S307
 
 
 def _backward(node: Any, grads: list[Any]) -> tuple[Any, ...]:

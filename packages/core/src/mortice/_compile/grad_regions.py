@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from mortice._autograd.grad_mode import set_grad_enabled
+from mortice._autograd.grad_mode import no_grad, set_grad_enabled
 from mortice._dispatch.state import THREAD
 from mortice.fx import Graph, GraphModule, Node, has_side_effect
 
@@ -41,3 +41,13 @@ def restoring(run: Callable[..., Any]) -> Callable[..., Any]:
             set_grad_enabled(before)
 
     return restored
+
+
+def without_history(run: Callable[..., Any]) -> Callable[..., Any]:
+    """``run`` for inputs that require grad where no output has a history."""
+
+    def quietly(*inputs: Any) -> Any:
+        with no_grad():
+            return run(*inputs)
+
+    return quietly

@@ -6,12 +6,11 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from mortice._autograd.grad_mode import no_grad
 from mortice.fx import GraphModule
 
 from .examples import Examples, examples_of, guards, symbolic_dims
-from .function import Training
-from .grad_regions import restoring, with_grad_regions
+from .function import trained
+from .grad_regions import restoring, with_grad_regions, without_history
 from .settings import Settings
 from .stages import Stages
 from .tracing import taken_apart
@@ -87,22 +86,28 @@ def _compiled(gm: GraphModule, examples: Examples, settings: Settings) -> Callab
     told = settings.declaration
     table = told.decompositions() if callable(told.decompositions) else told.decompositions
     stages = Stages(gm, examples, settings, table)
+    kept = stages.kept = gm.meta.pop("kept", None)  # what is kept is for the first kind of inputs
     gm.meta.setdefault("stages", []).append(stages)
     tracked = any(map(_requires_grad, examples.values))
     with stages.undisturbed():
+        run = None if kept is None else kept.restored(stages)
+        if run is not None:
+            return run
         if told.differentiable:
             if tracked:
                 return restoring(stages.compile("graph", with_grad_regions(gm)))
             return stages.compile("graph", gm)
         if tracked and _records(gm):
-            traced = stages.joint()
-            if traced.tangents:
-                return Training(traced, stages).entry
+            training = trained(stages)
+            if training is not None:
+                return training.entry
         if table:
             with stages.timed("trace"):
                 gm = taken_apart(gm, examples.values, table)
         run = stages.compile("graph", gm)
-    return _without_history(run) if tracked else run
+        if kept is not None:
+            kept.keep_graph(stages, gm, tracked)
+    return without_history(run) if tracked else run
 
 
 def _requires_grad(value: Any) -> bool:
@@ -113,13 +118,3 @@ def _records(gm: GraphModule) -> bool:
     """Whether histories were recorded anywhere in it."""
     calls = (node for node in gm.graph.nodes if node.op == "call_function")
     return any(node.meta.get("grad", True) for node in calls)
-
-
-def _without_history(run: Callable[..., Any]) -> Callable[..., Any]:
-    """``run`` for inputs that require grad where no output has a history."""
-
-    def quietly(*inputs: Any) -> Any:
-        with no_grad():
-            return run(*inputs)
-
-    return quietly

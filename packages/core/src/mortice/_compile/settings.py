@@ -28,6 +28,7 @@ class Settings:
         recompile_limit: Graphs compiled for one place in one compiled object before that place
             runs operator by operator.
         compile_segment: ``(gm, example_inputs, settings) -> callable(*inputs) -> tuple``.
+        keep: ``(captured, settings)`` -> what is kept on disk of a captured graph (``kept.Kept``), or None.
     """
 
     backend: Callable[..., Any]
@@ -39,3 +40,4 @@ class Settings:
     fullgraph: bool = False
     dynamic: bool | None = None
     recompile_limit: int = RECOMPILE_LIMIT
+    keep: Callable[..., Any] | None = None

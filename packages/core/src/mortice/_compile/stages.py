@@ -26,18 +26,51 @@ class Stages:
 
     Attributes:
         seconds: Stage -> time spent in it so far; a backward graph is compiled later than the rest.
-        graphs: What was handed to the backend: ``graph``, or ``forward`` and ``backward``.
         results: What the backend made of each.
     """
 
     def __init__(self, gm: GraphModule, examples: Examples, settings: Settings, table: Any) -> None:
-        self.gm = gm
-        self.examples = examples
+        self._captured: tuple[GraphModule, Examples] | None = (gm, examples)
+        self._capture: Callable[[], tuple[GraphModule, Examples]] | None = None
         self.settings = settings
         self.table = table
+        #: What is kept on disk of the graph (``kept.Kept``), or None.
+        self.kept: Any = None
         self.seconds: dict[str, float] = {}
-        self.graphs: dict[str, GraphModule] = {}
+        self._graphs: dict[str, Callable[[], GraphModule]] = {}
         self.results: dict[str, Callable[..., Any]] = {}
+
+    @classmethod
+    def deferred(
+        cls, capture: Callable[[], tuple[GraphModule, Examples]], settings: Settings, kept: Any
+    ) -> Stages:
+        """For a graph that is found compiled: the graph and its examples are made if need be."""
+        made: Stages = object.__new__(cls)
+        made._captured, made._capture = None, capture
+        made.settings, made.table, made.kept = settings, None, kept
+        made.seconds, made._graphs, made.results = {}, {}, {}
+        return made
+
+    def _made(self) -> tuple[GraphModule, Examples]:
+        if self._captured is None:
+            assert self._capture is not None
+            self._captured = self._capture()
+        return self._captured
+
+    @property
+    def gm(self) -> GraphModule:
+        """The graph as it was captured."""
+        return self._made()[0]
+
+    @property
+    def examples(self) -> Examples:
+        """What it is traced on."""
+        return self._made()[1]
+
+    @property
+    def graphs(self) -> dict[str, GraphModule]:
+        """What was handed to the backend: ``graph``, or ``forward`` and ``backward``."""
+        return {part: graph() for part, graph in self._graphs.items()}
 
     @contextmanager
     def timed(self, stage: str) -> Generator[None, None, None]:
@@ -64,14 +97,20 @@ class Stages:
         with self.timed("trace"):
             return trace_joint(self.gm, self.examples.values, self.table, given)
 
-    def compile(self, part: str, gm: GraphModule) -> Callable[..., Any]:
-        """Hand one graph to the backend."""
+    def found(self, part: str, graph: Callable[[], GraphModule], run: Callable[..., Any]) -> None:
+        """Note a graph that was found compiled."""
+        self._graphs[part] = graph
+        self.results[part] = run
+
+    def compile(self, part: str, gm: GraphModule, name: str = "") -> Callable[..., Any]:
+        """Hand one graph to the backend; ``name`` tells it from others of its part."""
         started = time.perf_counter()
+        if self.kept is not None:
+            gm.meta["identity"] = self.kept.identity(name or part)
         with self.timed(f"backend, {part}"):
             run = call_backend(gm, _values(gm), self.settings)
         show.compiled(part, self.settings.backend_name, gm, run)
-        self.graphs[part] = gm
-        self.results[part] = run
+        self.found(part, lambda: gm, run)
         if not (self.settings.declaration.trusted or run is gm):
             run = checked(run, self.settings.backend_name, part, gm)
         emit(

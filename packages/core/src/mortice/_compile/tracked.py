@@ -15,6 +15,7 @@ from mortice._autograd.node import Output, Saved, SavedResult
 from mortice._dispatch import keys as K
 from mortice._dispatch.state import GLOBAL
 from mortice._tensor.make import alias_of
+from mortice._types.dtypes import by_name
 
 from .again import held
 
@@ -30,35 +31,37 @@ def tracked_call(training: Any, kind: type, edge: Any, info: Any) -> Callable[..
         edge: The edge of an input.
         info: The nodes' ``Info``.
     """
-    traced = training.traced
-    if type(training.forward) is not BuiltinFunctionType or traced.recorded:
+    form = training.form
+    if type(training.forward) is not BuiltinFunctionType or form.recorded:
         return training
     lines = ["if GLOBAL.recording: return general(*inputs)"]
-    names = [f"x{i}" for i in range(len(traced.joint.primals))]
+    names = [f"x{i}" for i in range(form.primals)]
     lines += [f"{''.join(n + ', ' for n in names)}= inputs"] if names else []
     lines += ["results = forward(*inputs)", "node = new(kind)", "node.info = info"]
     lines += ["node.training = training", "node.extra = None"]
     unsaved = "".join(f"x{i}, " for i in training.unsaved)
     lines += [f"node.inputs = {f'held(({unsaved}))' if unsaved else '()'}"]
-    edges = [f"x{i}._g if not GLOBAL.views_may_be_stale else edge(x{i}), " for i in training.inputs]
+    edges = [f"x{i}._g if not GLOBAL.views_may_be_stale else edge(x{i}), " for i in form.inputs]
     lines += [f"node.edges = ({''.join(edges)})"]
     lines += [f"node.sizes = {'sizes(*inputs)' if training.size_reader else '{}'}"]
     meta: list[str] = []
-    for i in range(len(traced.joint.outputs)):
+    for i, described in enumerate(form.outputs):
         value = f"results[{i}]"
-        lines += [f"r{i} = {f'alias_of({value})' if i in training.aliases else value}"]
-        tracked = i in traced.tangents and traced.joint.outputs[i].meta["val"].dtype.differentiable
+        lines += [f"r{i} = {f'alias_of({value})' if i in form.aliases else value}"]
+        tracked = (
+            i in form.tangents and described is not None and by_name(described[0]).differentiable
+        )
         meta.append(f"(r{i}._a.shape, r{i}._t)" if tracked else "None")
         if tracked:
             lines += [f"r{i}._g = g = new(Output)", f"g.node = node; g.number = {i}"]
             lines += [f"r{i}._k |= AUTOGRAD"]
     lines += [f"node.meta = [{', '.join(meta)}]"]
     saved: list[str] = []
-    for n, (place, i) in enumerate(training.sources):
+    for n, (place, i) in enumerate(form.sources):
         value = {"primal": f"x{i}", "output": f"r{i}", "kept": f"results[{i}]"}[place]
-        lines += _keep(n, value, result=place == "output" and i in traced.tangents)
+        lines += _keep(n, value, result=place == "output" and i in form.tangents)
         saved.append(f"s{n}, ")
-    returned = "".join(f"r{i}, " for i in range(traced.returned))
+    returned = "".join(f"r{i}, " for i in range(form.returned))
     lines += [f"node.saved = ({''.join(saved)})", f"return ({returned})"]
     scope: dict[str, Any] = {
         "GLOBAL": GLOBAL, "AUTOGRAD": K.AUTOGRAD, "new": _new, "Output": Output, "Saved": Saved,

@@ -263,6 +263,11 @@ class Operator:
         return getattr(import_module(f"{package}.{module}"), function)
 
 
+def known() -> list[Operator]:
+    """The operators that somebody has asked for so far."""
+    return list(_OPERATORS.values())
+
+
 def clear_tables() -> None:
     """Forget every resolution: a device, a fallback or a global rule has changed."""
     for entries in TABLES.values():

@@ -19,18 +19,23 @@ _loaded: set[str] = set()
 _warned: set[str] = set()
 
 
+def wanted() -> set[str]:
+    """Names of the listeners."""
+    return {*config.listeners, *catalog.registered(KINDS["listener"])}
+
+
 def ready(load: Callable[[str, str], Any]) -> bool:
     """Whether anybody listens; the listeners that are not loaded yet are, by ``load``."""
-    wanted = {*config.listeners, *catalog.registered(KINDS["listener"])}
-    if wanted - _loaded:
+    listening = wanted()
+    if listening - _loaded:
         with _lock:
-            for name in sorted(wanted - _loaded):
+            for name in sorted(listening - _loaded):
                 _loaded.add(name)
                 try:
                     load("mortice.listeners", name)
                 except PluginError as error:
                     _warn_once(name, str(error))
-    return bool(wanted)
+    return bool(listening)
 
 
 def tell(implementations: Iterable[Any], facts: Mapping[str, Any]) -> None:

@@ -9,7 +9,7 @@ found it out.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from mortice.fx.node import map_aggregate
@@ -65,16 +65,6 @@ def bindings(graph: Graph) -> dict[Node, list[tuple[str, str]]]:
             if name is not None and name in wanted:
                 wanted.discard(name)
                 found.setdefault(node, []).append((name, code))
-    return found
-
-
-def shown_by(nodes: Iterable[Node]) -> dict[str, str]:
-    """Symbol -> the code that reads it, for every symbol that these nodes show."""
-    found: dict[str, str] = {}
-    for node in nodes:
-        for value, code in _shown(node):
-            if is_symbolic(value) and value.symbol is not None:
-                found.setdefault(value.symbol, code)
     return found
 
 

@@ -1,0 +1,308 @@
+"""Compiled graphs from one process to the next.
+
+An entry says, by a hash of everything that a captured graph is made of, what compiling it came to: the
+form of its derivative, where it has one, and what the backend needs to have its code again. A hit
+traces, partitions and compiles nothing, and builds no graph but where somebody looks at it. What cannot
+be named in a hash, because it is a function of somebody's, is not kept: ``MORTICE_LOGS=cache`` says why.
+"""
+
+from __future__ import annotations
+
+import marshal
+import operator
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mortice._base import config
+from mortice._base.errors import ExportError
+from mortice._base.logging import active
+from mortice._dispatch import operator as operators
+from mortice._plugins import events
+from mortice._types import dtypes
+from mortice._version import __version__
+from mortice.fx import GraphModule
+
+from .examples import examples_of
+from .form import Form
+from .function import Training
+from .grad_regions import without_history
+from .plain import plain_state
+from .settings import Settings
+from .stages import Stages
+
+#: Logs that show graphs, or what became of them: they are made anew for whoever reads them.
+_SHOWING = ("graph", "fusion", "output_code")
+#: The folders of core whose sources decide what a graph is traced to.
+_SOURCES = (
+    "_autograd", "_base", "_capture", "_compile", "_dispatch", "_generated", "_library", "_ops",
+    "_ops/decomposed", "_tensor", "_types", "fx",
+)  # fmt: skip
+_own_sources: bytes | None = None
+
+
+#: What an entry raises that is whole, and not what this version writes.
+_FOREIGN = (TypeError, ValueError, KeyError, IndexError, AttributeError)
+
+
+class Deferred:
+    """A graph that is made when it is asked for; ``meta`` is then part of the graph's."""
+
+    def __init__(self, make: Callable[[], GraphModule]) -> None:
+        self._make = make
+        self._made: GraphModule | None = None
+        self.meta: dict[str, Any] = {}
+
+    def __call__(self) -> GraphModule:
+        if self._made is None:
+            made = self._make()
+            made.meta.update(self.meta)
+            self._made = made
+        return self._made
+
+
+@dataclass(frozen=True)
+class Keeping:
+    """How a backend's results are kept on disk.
+
+    Before the backend is called, ``gm.meta["identity"]`` is set to bytes that stand for the graph and
+    everything else that its result depends on. Where it leaves a function in
+    ``gm.meta["artifact"]``, that is called for what ``restore`` will need: plain data, for marshal,
+    or None where the result cannot be kept.
+
+    Attributes:
+        version: ``(options)`` -> bytes that stand for all that results depend on besides the graph:
+            sources, versions, configuration in force. A str says why nothing is to be kept.
+        digest: ``(*parts)`` -> a hash of bytes.
+        read: ``(hash)`` -> the bytes kept under it, whole and as they were written; or None.
+        write: ``(hash, bytes)``; to be whole or not at all, whoever else writes.
+        restore: ``(data, identity, graph, options)`` -> the callable, or None if it cannot be made of
+            this. ``graph()`` makes the GraphModule, which takes long, and has ``graph.meta`` in its meta.
+    """
+
+    version: Callable[[Mapping[str, Any]], bytes | str]
+    digest: Callable[..., bytes]
+    read: Callable[[bytes], bytes | None]
+    write: Callable[[bytes, bytes], Any]
+    restore: Callable[[Any, bytes, Deferred, Mapping[str, Any]], Callable[..., Any] | None]
+
+
+class Kept:
+    """What is kept of one captured graph."""
+
+    def __init__(self, captured: Any, settings: Settings, keeping: Keeping, key: bytes) -> None:
+        self._captured = captured
+        self._settings = settings
+        self._keeping = keeping
+        self._key = key
+        self._entry: Any = self._read(key)
+
+    # -- what there is -----------------------------------------------------------------------------
+
+    def run(self) -> Callable[..., Any] | None:
+        """What runs the graph, without the graph; None if there is nothing, or sizes are to be asked
+        first.
+        """
+        if self._entry is None or self._entry[1] or self._captured.symbols.sizes:
+            return None
+        stages = Stages.deferred(self._examples, self._settings, self)
+        run = self._restored(stages)
+        if run is not None:
+            self._captured.note({"stages": [stages]})
+        return run
+
+    def restored(self, stages: Stages) -> Callable[..., Any] | None:
+        """What runs the graph that ``stages`` has; None if there is nothing that holds for it."""
+        entry = self._entry
+        return None if entry is None or not _hold(entry[1], stages) else self._restored(stages)
+
+    def _examples(self) -> tuple[GraphModule, Any]:
+        with plain_state():
+            module = self._captured.module
+            return module, examples_of(module, self._captured.inputs)
+
+    def _restored(self, stages: Stages) -> Callable[..., Any] | None:
+        try:
+            kind, _, form, artifact = self._entry
+            if kind == "graph":
+                graph = Deferred(lambda: stages.gm)
+                run = self._restore(artifact, "graph", graph)
+                if run is None:
+                    return None
+                self._captured.note(graph.meta)
+                stages.found("graph", graph, run)
+                return without_history(run) if form else run
+            made: list[Training] = []
+            graph = Deferred(lambda: made[0].forward_graph())
+            run = self._restore(artifact, "forward", graph)
+            if run is None:
+                return None
+            made.append(Training(Form(*form), run, stages))
+        except _FOREIGN:
+            return None  # not what this version writes
+        stages.found("forward", graph, run)
+        return made[0].entry
+
+    def _restore(self, artifact: Any, part: str, graph: Deferred) -> Callable[..., Any] | None:
+        options = self._settings.options
+        return self._keeping.restore(artifact, self.identity(part), graph, options)
+
+    def backward(
+        self, name: str, make: Callable[[], GraphModule]
+    ) -> tuple[tuple[Any, Any, Any], Callable[..., Any], Deferred] | None:
+        """(saved, sizes, tangents), what runs the backward graph, and the graph; or None."""
+        entry = self._read(self.identity(name))
+        if entry is None:
+            return None
+        graph = Deferred(make)
+        try:
+            saved, sizes, tangents, artifact = entry
+            run = self._restore(artifact, name, graph)
+        except _FOREIGN:
+            return None
+        return None if run is None else ((saved, sizes, tangents), run, graph)
+
+    # -- what is to be kept ------------------------------------------------------------------------
+
+    def identity(self, part: str) -> bytes:
+        """What stands for one of the graphs that a backend is given."""
+        return self._keeping.digest(self._key, part.encode())
+
+    def keep_graph(self, stages: Stages, gm: GraphModule, tracked: bool) -> None:
+        """Keep a graph without a derivative; ``tracked``: though some of its inputs require grad."""
+        self._write(self._key, gm, lambda found: ("graph", _asked(stages), tracked, found))
+
+    def keep_training(self, stages: Stages, form: Form, gm: GraphModule) -> None:
+        """Keep a graph with a derivative, and what its forward half was compiled to."""
+        self._write(self._key, gm, lambda found: ("training", _asked(stages), tuple(form), found))
+
+    def keep_backward(self, name: str, form: tuple[Any, Any, Any], gm: GraphModule) -> None:
+        """Keep what a backward half was compiled to."""
+        self._write(self.identity(name), gm, lambda found: (*form, found))
+
+    def _write(self, key: bytes, gm: GraphModule, entry: Callable[[Any], Any]) -> None:
+        artifact = gm.meta.get("artifact")
+        found = None if artifact is None else artifact()
+        if found is None:
+            _log("a graph is not kept: the backend's result cannot be")
+            return
+        self._keeping.write(key, marshal.dumps(entry(found), 2))
+
+    def _read(self, key: bytes) -> Any:
+        data = self._keeping.read(key)
+        if data is None:
+            return None
+        try:
+            found = marshal.loads(data)  # noqa: S302  checked by its hash, in the user's own folder
+        except (ValueError, EOFError, TypeError):
+            return None
+        return whole(found)
+
+
+def whole(entry: Any) -> Any:
+    """An entry that was read, if it can be one; else None."""
+    return entry if isinstance(entry, tuple) and len(entry) == 4 else None  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+
+
+def keep(captured: Any, settings: Settings) -> Kept | None:
+    """What is kept of a captured graph; None where nothing is to be."""
+    told = settings.declaration
+    if told.keeping is None:
+        return None
+    keeping: Keeping = told.keeping()
+    version = keeping.version(settings.options)
+    reason = version if isinstance(version, str) else _obstacle(captured, settings)
+    text = None if reason else captured.text()
+    if text is None:
+        _log(f"a graph is not kept: {reason or 'an argument in it is known to this process alone'}")
+        return None
+    assert isinstance(version, bytes)
+    dtype = dtypes.default.dtype.name
+    head = (settings.backend_name, __version__, sys.version, dtype)
+    key = keeping.digest(b"captured", source_hash(keeping), repr(head).encode(), version, text)
+    return Kept(captured, settings, keeping, key)
+
+
+def _obstacle(captured: Any, settings: Settings) -> str:
+    """Why a graph cannot be kept, or must be made anew; empty if nothing hinders."""
+    if settings.declaration.decompositions or settings.declaration.differentiable:
+        return "its backend has operators taken apart by functions"
+    if operators.FALLBACKS or any(op.kernels for op in operators.known() if "::" not in op.name):
+        return "kernels of somebody's stand in the place of operators"
+    if any(isinstance(x, (bool, complex)) for x in captured.numbers):
+        return "it depends on the value of a bool or complex number"
+    if config.dump is not None or events.wanted() or any(map(_is_shown, _SHOWING)):
+        return "somebody wants to see it made"
+    return ""
+
+
+def _is_shown(name: str) -> bool:
+    logger = active(name)
+    return (
+        logger is not None and logger.isEnabledFor(20) and bool(logger.level or logger.parent.level)
+    )  # type: ignore[union-attr]
+
+
+def _log(text: str) -> None:
+    logger = active("cache")
+    if logger is not None:
+        logger.debug("%s", text)
+
+
+def source_hash(keeping: Keeping) -> bytes:
+    """A hash of what core's sources are known by: their names, sizes and times.
+
+    Their text takes 10 ms to read, this a millisecond.
+    """
+    global _own_sources
+    if _own_sources is None:
+        root = os.path.dirname(os.path.dirname(__file__))
+        parts: list[str] = []
+        for folder in _SOURCES:
+            try:
+                entries = os.scandir(os.path.join(root, folder))
+            except OSError:  # inside a zip archive: its version stands for it
+                break
+            with entries:
+                for e in entries:
+                    if e.name.endswith(".py"):
+                        found = e.stat()
+                        parts.append(f"{folder}/{e.name} {found.st_size} {found.st_mtime_ns}")
+        _own_sources = keeping.digest("\n".join(sorted(parts)).encode())
+    return _own_sources
+
+
+# -- questions about sizes and numbers -----------------------------------------------------------------
+
+_COMPARE: dict[str, Callable[[Any, Any], Any]] = {
+    "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt,
+    ">=": operator.ge,
+}  # fmt: skip
+
+
+def _asked(stages: Stages) -> list[tuple[str, str, str]]:
+    return [(g.left.source(), g.relation, g.right.source()) for g in stages.guards]
+
+
+def _hold(asked: Sequence[tuple[str, str, str]], stages: Stages) -> bool:
+    """Ask what tracing asked of sizes and numbers; whether the answers are the same."""
+    if not asked:
+        return True
+    from .export.expressions import read
+
+    symbols: dict[str, Any] = {}
+    for value in stages.examples.values:
+        shown = [*value.shape, *value.stride()] if hasattr(value, "_k") else [value]
+        for one in shown:
+            name = getattr(one, "symbol", None)
+            if name is not None:
+                symbols.setdefault(name, one)
+    try:
+        for left, relation, right in asked:
+            if not _COMPARE[relation](read(left, symbols), read(right, symbols)):
+                return False
+        return _asked(stages) == [tuple(x) for x in asked]
+    except (ExportError, *_FOREIGN):
+        return False
