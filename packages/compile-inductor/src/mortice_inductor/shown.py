@@ -58,8 +58,8 @@ def _of_examples(gm: Any) -> Recipe:
 
 
 def _recipe_of(program: Any) -> Recipe | None:
-    found: Any = getattr(program, "recipe", None)
-    return found() if callable(found) else found
+    found: Recipe | Callable[[], Recipe] | None = getattr(program, "recipe", None)
+    return found if found is None or isinstance(found, Recipe) else found()
 
 
 def stand_in(spec: Spec, number: Any) -> Any:

@@ -239,10 +239,11 @@ def _obstacle(captured: Any, settings: Settings) -> str:
 
 
 def _is_shown(name: str) -> bool:
-    logger = active(name)
-    return (
-        logger is not None and logger.isEnabledFor(20) and bool(logger.level or logger.parent.level)
-    )  # type: ignore[union-attr]
+    """Whether a level was set for a logger or for ``mortice``, not for all that there is."""
+    logger: Any = active(name)
+    if logger is None or not logger.isEnabledFor(20):
+        return False
+    return bool(logger.level or (logger.parent is not None and logger.parent.level))
 
 
 def _log(text: str) -> None:
