@@ -48,25 +48,30 @@ class Captured:
         self.symbols = symbols
         self.meta: dict[str, Any] = {}
         self._module: GraphModule | None = None
-        self._inputs: list[Any] | None = None
+        self._inputs: list[Any] = []
         self._lock = threading.RLock()
 
     @property
-    def leaves(self) -> list[Leaf]:
-        """The tensors that are inputs."""
-        return [leaf for s in self.steps for leaf in s.new_leaves]
-
-    @property
     def module(self) -> GraphModule:
-        """The graph, built at first use."""
+        """The graph, built at first use; the recording is let go then."""
         if self._module is None:
             with self._lock, unrecorded(flush=False):
                 if self._module is None:
-                    count = len(self.generators)
-                    made = build(self.steps, self.wanted, self.numbers, count, self.symbols)
-                    made.meta.update(self.meta)
-                    self._module = made
+                    self._build()
+        assert self._module is not None
         return self._module
+
+    def _build(self) -> None:
+        made = build(self.steps, self.wanted, self.numbers, len(self.generators), self.symbols)
+        made.meta.update(self.meta)
+        leaves = [leaf for s in self.steps for leaf in s.new_leaves]
+        fakes = [node.meta["val"] for node in list(made.graph.nodes)[: len(leaves)]]
+        for leaf, fake in zip(leaves, fakes):
+            if leaf.key & K.AUTOGRAD:
+                fake.requires_grad_(True)
+        self._inputs = [*fakes, *self.numbers, *self.generators]
+        self._module = made
+        self.steps = self.wanted = ()
 
     def note(self, found: dict[str, Any]) -> None:
         """Add to the graph's ``meta``, now or when it is built."""
@@ -78,14 +83,7 @@ class Captured:
     @property
     def inputs(self) -> list[Any]:
         """Fakes of the leaves with their ``requires_grad``, then the numbers and generators."""
-        if self._inputs is None:
-            found: list[Any] = []
-            for leaf, node in zip(self.leaves, self.module.graph.nodes):
-                fake = node.meta["val"]
-                if leaf.key & K.AUTOGRAD:
-                    fake.requires_grad_(True)
-                found.append(fake)
-            self._inputs = [*found, *self.numbers, *self.generators]
+        assert self.module is not None
         return self._inputs
 
     def text(self) -> bytes | None:
