@@ -11,7 +11,7 @@ import pytest
 import mortice
 import mortice.distributed as dist
 from mortice import errors
-from mortice.distributed import registry
+from mortice.distributed import arguments, registry
 from mortice.distributed.comparison import Comparison
 
 
@@ -336,6 +336,29 @@ def test_mistakes_are_found_before_anything_is_sent() -> None:
         dist.all_reduce(mortice.ones(2, device="meta"))
     with pytest.raises(errors.InvalidValue, match="isend or"):
         dist.P2POp(dist.all_reduce, t, 0)
+
+
+def test_mistakes_in_lists_for_each_rank() -> None:
+    begin()
+    t, long = mortice.ones(3), mortice.ones(4)
+    with pytest.raises(
+        errors.ShapeError, match=r"gather_list\[0\] has 4 .* all ranks give as many"
+    ):
+        dist.gather(t, [long], dst=0)
+    with pytest.raises(
+        errors.ShapeError, match=r"scatter_list\[0\] has 4 .* all ranks get as many"
+    ):
+        dist.scatter(t, [long], src=0)
+    with pytest.raises(errors.ShapeError, match=r"input_list\[0\] has 4 .* as many as output has"):
+        dist.reduce_scatter(t, [long])
+    with pytest.raises(
+        errors.ArgumentError, match="gather_list is a NoneType; expected a list of 1"
+    ):
+        dist.gather(t)
+    group: Any = dist.group.WORLD
+    with pytest.raises(errors.InvalidValue, match="gather_list is for the rank dst alone"):
+        arguments.of_the_root([t], "gather", "dst", t, group, 1, "")
+    assert arguments.of_the_root(None, "gather", "dst", t, group, 1, "") == []
 
 
 def test_a_device_without_a_backend_is_told() -> None:

@@ -23,8 +23,13 @@ def tensor(value: Any, where: str, name: str) -> Tensor:
     return value
 
 
-def tensors(value: Any, where: str, name: str, like: Tensor, count: int) -> list[Tensor]:
-    """A list of ``count`` tensors with the dtype and device of ``like``."""
+def tensors(
+    value: Any, where: str, name: str, like: Tensor, count: int, why: str = ""
+) -> list[Tensor]:
+    """A list of ``count`` tensors with the dtype and device of ``like``.
+
+    With ``why``, which says the reason, each has as many elements as ``like``, too.
+    """
     if not isinstance(value, (list, tuple)):
         raise ArgumentError(
             f"{where}: {name} is a {type(value).__name__}; expected a list of {count} tensors."
@@ -36,7 +41,20 @@ def tensors(value: Any, where: str, name: str, like: Tensor, count: int) -> list
     found = [tensor(one, where, f"{name}[{k}]") for k, one in enumerate(value)]
     for k, one in enumerate(found):
         same(one, like, where, f"{name}[{k}]")
+        if why:
+            sized(one, like.numel(), where, f"{name}[{k}]", why)
     return found
+
+
+def of_the_root(value: Any, where: str, role: str, like: Tensor, group: ProcessGroup, root: int,
+                why: str) -> list[Tensor]:  # fmt: skip
+    """The list that the root alone gives, one tensor for each rank; empty on the others."""
+    name = f"{where}_list"
+    if group.rank() == root:
+        return tensors(value, where, name, like, group.size(), why)
+    if value:
+        raise InvalidValue(f"{where}: {name} is for the rank {role} alone.")
+    return []
 
 
 def same(value: Tensor, like: Tensor, where: str, name: str) -> None:

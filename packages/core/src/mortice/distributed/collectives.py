@@ -115,13 +115,8 @@ def gather(
     found = resolved(group)
     dst = found.ranks[0] if dst is None and group_dst is None else dst
     root = arguments.root(found, dst, group_dst, "gather", "dst")
-    outputs: list[Tensor] = []
-    if found.rank() == root:
-        outputs = arguments.tensors(gather_list, "gather", "gather_list", t, found.size())
-        for k, one in enumerate(outputs):
-            arguments.sized(one, t.numel(), "gather", f"gather_list[{k}]", "all ranks give as many")
-    elif gather_list:
-        raise InvalidValue("gather: gather_list is for the rank dst alone.")
+    why = "all ranks give as many"
+    outputs = arguments.of_the_root(gather_list, "gather", "dst", t, found, root, why)
     return submit(
         "gather", group, t, async_op, timeout, inputs=(t,), outputs=tuple(outputs), root=root
     )
@@ -139,15 +134,8 @@ def scatter(
     found = resolved(group)
     src = found.ranks[0] if src is None and group_src is None else src
     root = arguments.root(found, src, group_src, "scatter", "src")
-    inputs: list[Tensor] = []
-    if found.rank() == root:
-        inputs = arguments.tensors(scatter_list, "scatter", "scatter_list", t, found.size())
-        for k, one in enumerate(inputs):
-            arguments.sized(
-                one, t.numel(), "scatter", f"scatter_list[{k}]", "all ranks get as many"
-            )
-    elif scatter_list:
-        raise InvalidValue("scatter: scatter_list is for the rank src alone.")
+    why = "all ranks get as many"
+    inputs = arguments.of_the_root(scatter_list, "scatter", "src", t, found, root, why)
     return submit(
         "scatter", group, t, async_op, timeout, inputs=tuple(inputs), outputs=(t,), root=root
     )
@@ -164,9 +152,8 @@ def reduce_scatter(
     out = arguments.tensor(output, where, "output")
     reduction = as_reduce_op(op, where)
     reduction.check(out.dtype, where)
-    inputs = arguments.tensors(input_list, where, "input_list", out, resolved(group).size())
-    for k, one in enumerate(inputs):
-        arguments.sized(one, out.numel(), where, f"input_list[{k}]", "as many as output has")
+    size, why = resolved(group).size(), "as many as output has"
+    inputs = arguments.tensors(input_list, where, "input_list", out, size, why)
     return submit(
         where, group, out, async_op, timeout, inputs=tuple(inputs), outputs=(out,), op=reduction
     )
