@@ -20,7 +20,8 @@ from mortice.native import guards as g
 from mortice_llvm.cpython import layout as c
 from mortice_llvm.cpython import make, unsupported
 
-from .machine import CODE, HEAD, WIDTH, machine, version_of, versions_work
+from .checking import WIDTH, version_of, versions_work
+from .machine import CODE, HEAD, machine
 from .runner import is_runner
 
 _HEAP_TYPE, _IMMUTABLE = 1 << 9, 1 << 8
