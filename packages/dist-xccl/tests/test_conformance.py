@@ -24,7 +24,7 @@ class TestXccl(DistributedConformance):
 @pytest.mark.skipif(bool(MISSING), reason=MISSING or "there")
 class TestFaults(DistributedFaults):
     backend = "xccl"
-    lacks = ("messages",)
+    lacks = ("messages", "broken_connections")
 
 
 def test_without_oneccl(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,7 +37,8 @@ class DistributedConformance:
     backend: ClassVar[str] = ""
     #: Numbers of processes.
     sizes: ClassVar[tuple[int, ...]] = (1, 2, 3, 4)
-    #: Capabilities that the library does not have: ``messages``, ``recv_any``.
+    #: Capabilities that the library does not have: ``messages``, ``recv_any``, and
+    #: ``broken_connections``, after which it must not end the process.
     lacks: ClassVar[tuple[str, ...]] = ()
     #: Before the interpreter's name, as ``("mpiexec", ...)`` would be; and variables to set.
     environment: ClassVar[dict[str, str]] = {}

@@ -32,7 +32,7 @@ def table(backends: list[str], known: dict[tuple[str, str], str]) -> str:
 
 
 #: What a backend's library has not, and faults need.
-LACKS: dict[str, tuple[str, ...]] = {"xccl": ("messages",)}
+LACKS: dict[str, tuple[str, ...]] = {"xccl": ("messages", "broken_connections")}
 
 
 def _row(fault: Fault, backend: str) -> str:

@@ -241,7 +241,7 @@ FAULTS = (
     Fault("killed while others wait for it", reduce_after),
     Fault("killed amid moving data", reduce_much),
     Fault("killed after", finished_results_stay),
-    Fault("killed when it has given", gather_from_the_dead),
+    Fault("killed when it has given", gather_from_the_dead, needs=("broken_connections",)),
     Fault("killed before it sends", message, needs=("messages",)),
     Fault("silent (stopped)", reduce_for_a_while, signal=signal.SIGSTOP, ends=False),
     Fault("store host killed", reduce_much, victim=0),
