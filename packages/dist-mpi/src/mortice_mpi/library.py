@@ -7,6 +7,7 @@ import contextlib
 import os
 import signal
 import threading
+import time
 from typing import Any
 
 from mortice.backend import Unavailable
@@ -23,7 +24,9 @@ _MPICH_COPIES_FROM = 1 << 13
 _OTHERS_COPY_FROM = 1 << 12
 _module: Any = None
 _failed = False
-_crowded = False
+# The processes of this machine's ranks.
+_neighbours: list[int] = []
+_END_PAUSE = 0.001
 # What a request that was given up may still write to or read from.
 abandoned: list[Any] = []
 
@@ -51,7 +54,6 @@ def load() -> Any:
 
 def start() -> Any:
     """The MPI module, started so that several threads may call it."""
-    global _crowded
     module = load()
     if not module.Is_initialized():
         before = _shared_memory()
@@ -60,7 +62,7 @@ def start() -> Any:
         _survive_hydra()
         atexit.register(_end)
         _unname(module, _shared_memory() - before)
-        _crowded = _count_neighbours(module) > _cores()
+        _neighbours.extend(_processes_here(module))
     if module.Query_thread() < module.THREAD_MULTIPLE:
         raise Unavailable(
             "MPI was started without THREAD_MULTIPLE, and groups have threads of their own",
@@ -117,12 +119,11 @@ def _unname(module: Any, paths: set[str]) -> None:
             os.unlink(path)
 
 
-def _count_neighbours(module: Any) -> int:
-    """How many ranks there are on this machine."""
+def _processes_here(module: Any) -> list[int]:
     near = module.COMM_WORLD.Split_type(module.COMM_TYPE_SHARED)
-    count = near.Get_size()
+    found: list[int] = near.allgather(os.getpid())
     near.Free()
-    return int(count)
+    return found
 
 
 def _cores() -> int:
@@ -133,7 +134,7 @@ def _cores() -> int:
 
 def crowded() -> bool:
     """Whether this machine has more ranks than this process has cores to run on."""
-    return _crowded
+    return len(_neighbours) > _cores()
 
 
 def give_up(*held: Any) -> None:
@@ -144,5 +145,31 @@ def give_up(*held: Any) -> None:
 
 
 def _end() -> None:
-    if not _failed and not _module.Is_finalized():
+    if not _failed and not _module.Is_finalized() and _all_come():
         _module.Finalize()
+
+
+def _all_come() -> bool:
+    """Wait for all ranks, as MPI's own end does; False if one of this machine has ended without.
+
+    MPI would wait forever for a rank that died when nobody waited for it.
+    """
+    come = _module.COMM_WORLD.Ibarrier()
+    while not come.Test():
+        # One that has ended well has come before; and that is known as soon as that it has ended.
+        lost = not all(map(_is_there, _neighbours))
+        if lost and not come.Test():
+            abandoned.append(come)
+            return False
+        time.sleep(_END_PAUSE)
+    return True
+
+
+def _is_there(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
