@@ -164,7 +164,7 @@ class Code:
         return self.call_address(layout.python_function(api), result, parameters, arguments)
 
     def _count(self, x: str, more: int) -> None:
-        """Changes a reference count; NULL has none. Ten recorded operators take 1.6 us, not 1.9."""
+        """Changes a reference count; NULL has none. Ten recorded operators take 0.3 us less by it."""
         there, none, over = (self.fresh(n) for n in ("counted", "last", "over"))
         self.branch(f"icmp ne ptr {x}, null", there, over)
         self.label(there)
