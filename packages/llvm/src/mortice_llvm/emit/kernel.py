@@ -25,6 +25,8 @@ from .values import Value, spread, varying
 # Below this many elements a kernel runs in the calling thread; above, in parts of CHUNK.
 GRAIN = 32768
 CHUNK = 16384
+#: Bytes that a cache fetches at once.
+LINE = 64
 PARALLEL_FOR = "mortice_parallel_for"
 
 
@@ -157,6 +159,8 @@ class Body:
             t.label("rows")
             phi = t.later()
             self._enter_row("%row")
+            if k.blocks:
+                self._ahead()
             inner = ("%start", "%stop") if k.blocks else ("0", self.number[k.dims[-1]])
             self._regions(*inner)
             t.do("%row.next = add nuw i64 %row, 1")
@@ -166,6 +170,33 @@ class Body:
             t.label("done")
         t.do("ret void")
         t.lines.append("}")
+
+    def _ahead(self) -> None:
+        """Asks for the inputs of the next row: those of a block lie apart, which the hardware does
+        not foresee (a matrix that is added to a product cost 3% of the whole).
+        """
+        t, at, row = self.text, len(self.kernel.dims) - 1, len(self.kernel.dims) - 2
+        read = [b for b in self.kernel.buffers
+                if b.mode == "in" and b.strides[at] == 1 and b.strides[row] != 0]  # fmt: skip
+        if not read:
+            return
+        t.declare("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
+        step = LINE // max(DTYPES[b.dtype].size for b in read)
+        tag, before = t.fresh(), t.block
+        ahead, i = f"ahead{tag}", f"%i{tag}"
+        t.do(f"br label %{ahead}")
+        t.label(ahead)
+        t.do(f"{i} = phi i64 [%start, %{before}], [{i}.next, %{ahead}]")
+        for b in read:
+            place = t.value(f"add i64 {i}, {self.stride(b.strides[row])}")
+            address = t.value(
+                f"getelementptr {DTYPES[b.dtype].memory}, ptr {self.base[b.name][0]}, i64 {place}"
+            )
+            t.do(f"call void @llvm.prefetch.p0(ptr {address}, i32 0, i32 3, i32 1)")
+        t.do(f"{i}.next = add nsw i64 {i}, {step}")
+        t.do(f"{i}.more = icmp slt i64 {i}.next, %stop")
+        t.do(f"br i1 {i}.more, label %{ahead}, label %begin{tag}")
+        t.label(f"begin{tag}")
 
     def _unpack(self) -> None:
         t = self.text

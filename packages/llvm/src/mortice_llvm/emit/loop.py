@@ -18,8 +18,6 @@ from .values import Value, spread
 if TYPE_CHECKING:
     from .kernel import Body
 
-#: Bytes that a cache fetches at once.
-LINE = 64
 #: Operations of 15 to 60 instructions.
 LONG = frozenset(
     "exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh "
@@ -370,26 +368,8 @@ class Iteration:
             names = [v.splat(self.body.load_scalar(one, p)) for p in self.base[b.name]]
         else:
             addresses, scattered = self._addresses(b)
-            if self.loop.kernel.blocks and not scattered and self.width > 1:
-                self._ahead(v, b, addresses[0])
             names = [self.memory.load(v, a, scattered=scattered) for a in addresses]
         return Value(tuple(names), v.dtype.name)
-
-    def _ahead(self, v: Lanes, b: Buffer, address: str) -> None:
-        """Asks for the next row: a block's rows lie apart, which the hardware does not foresee (a
-        matrix that is added to a product cost 3% of the whole).
-        """
-        t = self.text
-        row = b.strides[len(self.loop.kernel.dims) - 2]
-        if row == 0:
-            return
-        t.declare("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
-        place = t.value(
-            f"getelementptr {v.dtype.memory}, ptr {address}, i64 {self.body.stride(row)}"
-        )
-        for at in range(0, self.width * v.dtype.size, LINE):
-            line = t.value(f"getelementptr i8, ptr {place}, i64 {at}")
-            t.do(f"call void @llvm.prefetch.p0(ptr {line}, i32 0, i32 3, i32 1)")
 
     def _store(self, v: Lanes, b: Buffer, value: Value) -> None:
         if self.loop.inner_stride(b) == 0:
