@@ -11,7 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from mortice.backend import NUMBERS, Tensor, default_dtype, promote, result_type, wrap, write_back
+from mortice.backend import (
+    NUMBERS,
+    Tensor,
+    default_dtype,
+    dtypes,
+    promote,
+    result_type,
+    wrap,
+    write_back,
+)
 from mortice_cpu.kernels import _native
 
 Kernel = Callable[..., Any]
@@ -214,6 +223,22 @@ def unary(function: Callable[[Any], Any], to_float: bool = False, native: str = 
             return finished(function(operand(self, compute_type(dtype))), dtype)
 
     return kernel
+
+
+def binary_integers(function: Callable[[Any, Any], Any], bools: bool = False) -> Kernel:
+    """A kernel as ``binary`` gives, of integers alone; TypeError for other dtypes.
+
+    With ``bools``, of bool, too.
+    """
+    kernel = binary(function)
+
+    def checked(self: Any, other: Any) -> Any:
+        dtype = result_type((self, other))
+        if dtype.kind >= FLOAT or (dtype is dtypes.bool_ and not bools):
+            raise TypeError("integers")
+        return kernel(self, other)
+
+    return checked
 
 
 def binary(function: Callable[[Any, Any], Any], to_float: bool = False, native: str = "") -> Kernel:

@@ -8,13 +8,11 @@ import numpy as np
 
 from mortice.backend import dtypes
 from mortice_cpu.kernels._elementwise import (
-    FLOAT,
     Kernel,
-    binary,
+    binary_integers,
     compute_type,
     operand,
     predicate,
-    result_type,
     silence,
     wrap,
 )
@@ -39,17 +37,6 @@ def _logical(function: Any) -> Kernel:
     return kernel
 
 
-def _bits(function: Any) -> Kernel:
-    kernel = binary(function)
-
-    def checked(self: Any, other: Any) -> Any:
-        if result_type((self, other)).kind >= FLOAT:
-            raise TypeError("integers")
-        return kernel(self, other)
-
-    return checked
-
-
 def _shift(left: bool) -> Kernel:
     """Shifts by the width or more, or by a negative count, push all bits out."""
 
@@ -65,15 +52,7 @@ def _shift(left: bool) -> Kernel:
             else np.where(out, a.dtype.type(0), np.right_shift(a, np.where(out, 0, b)))
         )
 
-    kernel = binary(lambda a, b: apply(a, b).astype(a.dtype))
-
-    def checked(self: Any, other: Any) -> Any:
-        dtype = result_type((self, other))
-        if dtype.kind >= FLOAT or dtype is dtypes.bool_:
-            raise TypeError("integers")
-        return kernel(self, other)
-
-    return checked
+    return binary_integers(lambda a, b: apply(a, b).astype(a.dtype))
 
 
 def equal(self: Any, other: Any) -> bool:
@@ -93,9 +72,9 @@ KERNELS: dict[str, Kernel] = {
     "logical_and": _logical(np.logical_and),
     "logical_or": _logical(np.logical_or),
     "logical_xor": _logical(np.logical_xor),
-    "bitwise_and.Tensor": _bits(np.bitwise_and),
-    "bitwise_or.Tensor": _bits(np.bitwise_or),
-    "bitwise_xor.Tensor": _bits(np.bitwise_xor),
+    "bitwise_and.Tensor": binary_integers(np.bitwise_and, bools=True),
+    "bitwise_or.Tensor": binary_integers(np.bitwise_or, bools=True),
+    "bitwise_xor.Tensor": binary_integers(np.bitwise_xor, bools=True),
     "bitwise_left_shift.Tensor": _shift(True),
     "bitwise_right_shift.Tensor": _shift(False),
     "equal": equal,

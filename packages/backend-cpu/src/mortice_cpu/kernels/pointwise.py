@@ -13,6 +13,7 @@ from mortice_cpu.kernels._elementwise import (
     NUMBERS,
     Kernel,
     binary,
+    binary_integers,
     compute_type,
     finished,
     fused_half,
@@ -307,18 +308,6 @@ def _nextafter(self: Any, other: Any) -> Any:
     return finished(np.nextafter(operand(self, dtype.numpy), operand(other, dtype.numpy)), dtype)
 
 
-def _integer(function: Any) -> Kernel:
-    kernel = binary(function)
-
-    def checked(self: Any, other: Any) -> Any:
-        dtype = result_type((self, other))
-        if dtype.kind >= FLOAT or dtype is dtypes.bool_:
-            raise TypeError("integers")
-        return kernel(self, other)
-
-    return checked
-
-
 def _lcm(a: Any, b: Any) -> Any:
     return np.abs(np.lcm(a, b))
 
@@ -345,8 +334,8 @@ KERNELS: dict[str, Kernel] = {
     "hypot": binary(np.hypot),
     "copysign.Tensor": binary(_copysign, to_float=True),
     "nextafter": _nextafter,
-    "gcd": _integer(_gcd),
-    "lcm": _integer(_lcm),
+    "gcd": binary_integers(_gcd),
+    "lcm": binary_integers(_lcm),
     "heaviside": binary(_heaviside),
     "logaddexp": binary(_logaddexp, to_float=True),
     "logaddexp2": binary(np.logaddexp2, to_float=True),

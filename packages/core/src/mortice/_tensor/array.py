@@ -12,7 +12,29 @@ from mortice._types.shapes import Shape, contiguous_strides, numel
 _new = object.__new__
 
 
-class DeviceArray:
+class _Shaped:
+    """What follows from sizes and dtype."""
+
+    __slots__ = ()
+
+    shape: Shape
+    dtype: DType
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return numel(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the elements (not of the buffer)."""
+        return numel(self.shape) * self.dtype.itemsize
+
+
+class DeviceArray(_Shaped):
     """Sizes, strides and offset (in elements) over a device's buffer.
 
     ``buffer`` is whatever the device's runtime allocates; None on device ``meta`` and in tensors
@@ -22,10 +44,8 @@ class DeviceArray:
     __slots__ = ("__weakref__", "buffer", "device", "dtype", "offset", "shape", "strides")
 
     buffer: Any
-    shape: Shape
     strides: Shape
     offset: int
-    dtype: DType
     device: Device
 
     def __init__(
@@ -44,19 +64,6 @@ class DeviceArray:
         self.dtype = dtype
         self.device = device
 
-    @property
-    def ndim(self) -> int:
-        return len(self.shape)
-
-    @property
-    def size(self) -> int:
-        return numel(self.shape)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the elements (not of the buffer)."""
-        return numel(self.shape) * self.dtype.itemsize
-
     def restride(
         self, shape: Shape, strides: Shape, offset: int, dtype: DType | None = None
     ) -> DeviceArray:
@@ -67,7 +74,7 @@ class DeviceArray:
         return f"<DeviceArray {tuple(self.shape)} {self.dtype.name} on {self.device}>"
 
 
-class PendingArray:
+class PendingArray(_Shaped):
     """The handle of a tensor that a compiled call has recorded and not computed yet.
 
     Sizes and strides are known (in elements, as for a DeviceArray); there is no memory. ``home`` is
@@ -100,19 +107,6 @@ class PendingArray:
     def offset(self) -> int:
         """Where it begins in its memory, in elements."""
         return self.start if self.output is None else self.start + self.output.moved()
-
-    @property
-    def ndim(self) -> int:
-        return len(self.shape)
-
-    @property
-    def size(self) -> int:
-        return numel(self.shape)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the elements."""
-        return numel(self.shape) * self.dtype.itemsize
 
     @property
     def buffer(self) -> Any:

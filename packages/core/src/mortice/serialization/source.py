@@ -99,18 +99,10 @@ class Source:
 
     def read_into(self, offset: int, view: memoryview) -> None:
         """Fill ``view`` from ``offset``. Raises CheckpointError where the file ends early."""
-        length = len(view)
-        if length <= _SMALL:
-            start = offset - self._window_at
-            if not (start >= 0 and start + length <= len(self._window)):
-                self._fill_window(offset)
-                start = 0
-            part = self._window[start : start + length]
-            if len(part) != length:
-                raise self._short(offset, length, len(part))
-            view[:] = part
-            return
-        self._read_exactly(self._file, offset, view)
+        if len(view) <= _SMALL:
+            view[:] = self.read(offset, len(view))
+        else:
+            self._read_exactly(self._file, offset, view)
 
     def _read_exactly(self, file: Any, offset: int, view: memoryview) -> None:
         length = len(view)

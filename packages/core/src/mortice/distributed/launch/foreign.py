@@ -22,8 +22,8 @@ import pluggy
 from mortice.errors import Unavailable
 
 from .agreement import Agreement, serve
-from .job import SIGNALLED, Job, Launcher
-from .local import Signalled, handling_signals
+from .job import Job, Launcher
+from .local import Signalled, attempts
 from .processes import Processes, say, status
 
 _ASK_EVERY = 0.25
@@ -40,20 +40,7 @@ class ForeignLauncher(Launcher):
         if job.nodes > 1 and job.address == "127.0.0.1":
             job = replace(job, address=socket.gethostname())
         store = serve(job)
-        code = 1
-        with handling_signals():
-            try:
-                for attempt in range(job.max_restarts + 1):
-                    code = self._attempt(job, store, attempt)
-                    if code == 0:
-                        break
-                    if attempt < job.max_restarts:
-                        say(f"restart {attempt + 1} of {job.max_restarts}")
-            except Signalled as ended:
-                code = SIGNALLED + ended.number
-            finally:
-                store.close()
-        return code
+        return attempts(job, lambda n: self._attempt(job, store, n), store.close)
 
     def _attempt(self, job: Job, store: Any, attempt: int) -> int:
         agreement = Agreement(store, replace(job, nodes=1), attempt)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
@@ -39,6 +39,27 @@ def handling_signals() -> Generator[None, None, None]:
             signal.signal(number, handler)
 
 
+def attempts(job: Job, attempt: Callable[[int], int], end: Callable[[], None]) -> int:
+    """The status of the last attempt: another is made while one fails and restarts are left.
+
+    ``end()`` is called in any case; a signal ends the run, with the status that says so.
+    """
+    code = 1
+    with handling_signals():
+        try:
+            for number in range(job.max_restarts + 1):
+                code = attempt(number)
+                if code == 0:
+                    break
+                if number < job.max_restarts:
+                    say(f"restart {number + 1} of {job.max_restarts}")
+        except Signalled as ended:
+            code = SIGNALLED + ended.number
+        finally:
+            end()
+    return code
+
+
 class LocalLauncher(Launcher):
     """Starts the ranks, ends all when one fails, and starts all again while restarts are left."""
 
@@ -47,20 +68,7 @@ class LocalLauncher(Launcher):
 
     def run(self, job: Job) -> int:
         store = serve(job)
-        code = 1
-        with handling_signals():
-            try:
-                for attempt in range(job.max_restarts + 1):
-                    code = self._attempt(job, store, attempt)
-                    if code == 0:
-                        break
-                    if attempt < job.max_restarts:
-                        say(f"restart {attempt + 1} of {job.max_restarts}")
-            except Signalled as ended:
-                code = SIGNALLED + ended.number
-            finally:
-                part(store, job)
-        return code
+        return attempts(job, lambda n: self._attempt(job, store, n), lambda: part(store, job))
 
     def _attempt(self, job: Job, store: Any, attempt: int) -> int:
         agreement = Agreement(store, job, attempt)
