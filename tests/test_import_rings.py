@@ -21,7 +21,6 @@ RINGS: tuple[dict[str, str], ...] = (
         "mortice._autograd": (
             "autocast engine function inplace node undifferentiable variable views"
         ),
-        "mortice._capture": "draws infer kernels reading",
         "mortice._dispatch": "backends call modes operator plan",
         "mortice._library": "custom fakes gradient infer registration tagged vmap",
         "mortice._ops": "formulas view view_bodies",

@@ -19,7 +19,7 @@ from mortice._capture.native_seam import NATIVE_RECORDER, NativeRecorder
 from mortice._capture.reading import read_value
 from mortice._capture.stubs import operator_stubs
 from mortice._capture.tree import Leaf
-from mortice._dispatch import backends
+from mortice._dispatch import backends, operator
 from mortice._dispatch import keys as K
 from mortice._dispatch.bind import default_of
 from mortice._dispatch.operator import Kernel, Operator, clear_tables, get, mark_composite
@@ -498,3 +498,6 @@ def _refreshing(op: Operator, call: Call, recorded: Kernel) -> Kernel:
         return op.lookup(call.keys ^ changed)(*args)
 
     return refreshed
+
+
+operator.recording_kernel = kernel

@@ -295,8 +295,16 @@ def _by_python(op: Operator, keys: int) -> Kernel | None:
     return modes.kernel_for_subclasses(op)
 
 
+#: What an operator does while a call is recorded; set by who records, before the first one is.
+recording_kernel: Callable[[Operator, int], Kernel] = lambda op, keys: _nobody_records(op)  # noqa: E731
+
+
+def _nobody_records(op: Operator) -> Kernel:
+    raise InvalidState(f"{op.qualified}: no call is being recorded.")
+
+
 def _by_record(op: Operator, keys: int) -> Kernel:
-    return import_module("mortice._capture.kernels").kernel(op, keys)
+    return recording_kernel(op, keys)
 
 
 def _by_autocast(op: Operator, keys: int) -> Kernel | None:
