@@ -195,21 +195,22 @@ class Variants:
         return self if self.last is None or self.bound or self.symbolic else self.last.fast
 
     def _program(self, inputs: tuple[Any, ...]) -> Any:
-        key = self._key(inputs)
+        specs = specs_of(inputs)
+        key = self._key(inputs, specs)
         with self.lock:
             found = self.programs.pop(key, None)
             if found is None:
                 with self.snapshot.entered():
-                    found = build_program(self, inputs)
+                    found = build_program(self, inputs, specs)
                 found.pinned = tuple((k, inputs[k]) for k in self.bound)
                 while len(self.programs) >= self.LIMIT:
                     self.programs.pop(next(iter(self.programs)))
             self.programs[key] = self.last = found
             return found
 
-    def _key(self, inputs: tuple[Any, ...]) -> Any:
+    def _key(self, inputs: tuple[Any, ...], specs: tuple[Spec, ...]) -> Any:
         out: list[Any] = []
-        for k, (x, spec) in enumerate(zip(inputs, specs_of(inputs))):
+        for k, (x, spec) in enumerate(zip(inputs, specs)):
             if isinstance(spec, OtherSpec):
                 out.append((type(x).__name__, repr(x)))
             elif isinstance(spec, NumberSpec) and k in self.bound:
@@ -245,12 +246,12 @@ def _binding(gm: Any) -> frozenset[int]:
 # -- one program ---------------------------------------------------------------------------------
 
 
-def build_program(variants: Variants, inputs: tuple[Any, ...]) -> Any:
+def build_program(variants: Variants, inputs: tuple[Any, ...], specs: tuple[Spec, ...]) -> Any:
     """The program for inputs of this layout: from the cache on disk, else compiled. A graph whose
     sizes depend on its data is run operator by operator.
     """
     try:
-        return _planned(variants, inputs)
+        return _planned(variants, inputs, specs)
     except DataDependent as reason:
         from .runtime.foreign import OperatorByOperator
 
@@ -260,8 +261,7 @@ def build_program(variants: Variants, inputs: tuple[Any, ...]) -> Any:
         return OperatorByOperator(variants.graph())
 
 
-def _planned(variants: Variants, inputs: tuple[Any, ...]) -> Any:
-    specs = specs_of(inputs)
+def _planned(variants: Variants, inputs: tuple[Any, ...], specs: tuple[Spec, ...]) -> Any:
     same = aliases(inputs)
     snapshot = variants.snapshot
     found, short = None, None

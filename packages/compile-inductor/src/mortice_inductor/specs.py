@@ -51,8 +51,8 @@ def specs_of(inputs: Sequence[Any], first_slot: int = 0) -> tuple[Spec, ...]:
     slot = first_slot
     for x in inputs:
         if isinstance(x, mortice.Tensor):
-            strides = tuple(int(s) for s in x.stride())
-            out.append(TensorSpec(tuple(int(n) for n in x.shape), strides, loop_name(x.dtype)))
+            shape, strides = tuple(map(int, x.shape)), tuple(map(int, x.stride()))
+            out.append(TensorSpec(shape, strides, loop_name(x.dtype)))
         elif isinstance(x, mortice.Generator):
             out.append(GeneratorSpec(slot))
             slot += 2

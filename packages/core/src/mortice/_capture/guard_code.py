@@ -72,12 +72,18 @@ class Unreachable(Exception):
 
 def compile_check(guards: Sequence[Guard], wanted: Sequence[Source]) -> Check:
     """One function for ``guards``, in their order, that gathers the objects at ``wanted``."""
+    return written_check(guards, wanted)()
+
+
+def written_check(guards: Sequence[Guard], wanted: Sequence[Source]) -> Callable[[], Check]:
+    """What compiles the function of ``compile_check``; Unreachable is raised at once."""
     writer = Writer()
     for number, guard in enumerate(guards):
         writer.number = number
         writer.guard(guard)
     writer.number = len(guards)
-    return writer.finish([writer.place(source) for source in wanted])
+    places = [writer.place(source) for source in wanted]
+    return lambda: writer.finish(places)
 
 
 class Writer:

@@ -376,7 +376,7 @@ def call_of(op: Operator, keys: int) -> Call:
 def _recording(op: Operator, keys: int) -> Kernel:
     call = call_of(op, keys)
     direct = set(call.kinds) <= set(_CHECKS) and not call.draws
-    recorded = _direct(call) if direct else _general(call)
+    recorded = _awaited(call) if direct else _general(call)
     if direct and NATIVE_RECORDER:
         recorded = NATIVE_RECORDER[0].recording(call, call.kinds, recorded)
     if keys & K.VIEW and GLOBAL.views_may_be_stale:
@@ -411,6 +411,29 @@ def _outside(call: Call) -> Callable[..., Any]:
         return op.lookup(beneath)(*settled(args))
 
     return outside
+
+
+def _awaited(call: Call) -> Kernel:
+    """As ``_direct``, which is made when a recorded step is first expected: compiling it takes 0.3 ms,
+    and an operator's first calls have nothing to be compared with.
+    """
+    made: Kernel | None = None
+
+    def recording(*args: Any) -> Any:
+        nonlocal made
+        if made is None:
+            recorder = THREAD.recorder
+            if recorder is not None and recorder.at.ahead.token is not call:
+                return recorder.record(call, args)
+            made = _direct(call)
+            for keys, kernel in list(call.op.table.items()):
+                if kernel is recording:
+                    call.op.table[keys] = made
+            if call.kernel is recording:
+                call.kernel = made
+        return made(*args)
+
+    return recording
 
 
 def _direct(call: Call) -> Kernel:

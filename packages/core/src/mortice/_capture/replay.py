@@ -51,12 +51,13 @@ class Replay:
         for node in self.roots:
             found = node.check(args, kwargs)
             if found.__class__ is tuple:
-                if node.finish is not None:
+                finish = node.finish
+                if finish is not None:
                     self.compiled.verdict.by_python += 1
                     node.replays += 1
                     if node.replays == NATIVE_AFTER:
                         self._go_native(node, args, kwargs)
-                    return node.finish(found)
+                    return finish(found)
                 return self._walk(node, found, args, kwargs)
         return self._run(args, kwargs, None, None, None)
 

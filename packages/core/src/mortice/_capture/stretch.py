@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from weakref import ref
 
-from mortice._capture.guard_code import Check, compile_check
+from mortice._capture.guard_code import Check, written_check
 from mortice._capture.guard_fast import fast_check
 from mortice._capture.guards import Source
 from mortice._capture.native_seam import Direct, NativePlan
@@ -51,8 +51,8 @@ class Node:
     """
 
     __slots__ = (
-        "__weakref__", "_build", "_go", "_writer", "check", "children", "convert", "depth", "finish",
-        "full", "misses", "parent", "passed", "replays", "stretch", "value",
+        "__weakref__", "_build", "_finish", "_full", "_go", "_writer", "_written", "check", "children",
+        "convert", "depth", "misses", "parent", "passed", "replays", "stretch", "value",
     )  # fmt: skip
 
     def __init__(self, stretch: Stretch, depth: int) -> None:
@@ -63,19 +63,36 @@ class Node:
         self.parent: Node | None = None
         self.children: dict[Any, list[Node]] = {}
         self._writer = writer = _Writer(stretch)
-        self.full: Check = compile_check(stretch.guards, writer.sources)
+        self._written = written_check(stretch.guards, writer.sources)
+        self._full: Check | None = None
         self.check: Check = self.warming
         self.passed = 0
         self._go: Any = None
         self._build: Any = None
+        self._finish: Any = None
         self.value: Any = None
-        self.finish: Any = None
         self.convert: Any = None
         if stretch.read is not None:
             self.value = writer.value()
             self.convert = CONVERT[stretch.read.kind]
-        elif not stretch.first_run:
-            self.finish = writer.finish()
+
+    @property
+    def full(self) -> Check:
+        """The guards, none left out. Made when the call comes again, as all that follows: many
+        functions are called once, and compiling Python takes most of a plan's time.
+        """
+        if self._full is None:
+            with _MAKING:
+                self._full = self._written()
+        return self._full
+
+    @property
+    def finish(self) -> Any:
+        """As the class says."""
+        if self._finish is None and self.stretch.read is None and not self.stretch.first_run:
+            with _MAKING:
+                self._finish = self._writer.finish()
+        return self._finish
 
     @property
     def go(self) -> Any:
