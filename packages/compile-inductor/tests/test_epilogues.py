@@ -352,3 +352,45 @@ def test_the_log_says_what_is_no_part_and_why() -> None:
     a, b = numbers(8, 8), numbers(8, 32)
     lines = built(lambda c, x, y: c("_softmax", c("mm", x, y), 1, False), a, b)[1]
     assert any("is no part of mm: it reduces" in line for line in lines), lines
+
+
+ELEMENTWISE = ("relu", "tanh", "sigmoid", "neg", "abs", "gelu")
+
+
+def _random_graph(seed: int, dtype: str) -> tuple[Any, list[Array]]:
+    """Two products in a graph of elementwise operators, views, reductions and several results."""
+    random = np.random.default_rng(seed)
+    m, k, n = (int(random.integers(1, 70)) for _ in range(3))
+    n = int(random.choice([n, 200, 193]))
+    shapes = [(m, k), (k, n), (n, n), (n,), (m, 1), (m, n), (1, n), ()]
+    arrays = [numbers(*s, dtype=dtype, seed=seed + j) for j, s in enumerate(shapes)]
+    plan = [(int(random.integers(0, 8)), random.integers(0, 1 << 30, 3)) for _ in range(9)]
+
+    def body(c: Any, x: Any, y: Any, z: Any, *others: Any) -> Any:
+        made = [c("mul.Tensor", c("mm", x, y), 0.2)]
+        for kind, draw in plan:
+            a, b = (made[d % len(made)] for d in draw[:2])
+            if kind == 0:
+                a = c("mul.Tensor", c("mm", a, z), 0.1)
+            elif kind == 1:
+                a = c("add.Tensor", a, b)
+            elif kind in (2, 3):
+                a = c("mul.Tensor", a, others[draw[2] % len(others)])
+            elif kind == 4:
+                a = c("sub.Tensor", a, c("mean.dim", b, [int(draw[2] % 2)], True))
+            elif kind == 5:
+                a = c("t", c("clone", c("t", a)))
+            else:
+                a = c(ELEMENTWISE[draw[2] % len(ELEMENTWISE)], a)
+            made.append(a)
+        return made[-1], made[-3], c("sum.dim_IntList", made[-2], [0])
+
+    return body, arrays
+
+
+@pytest.mark.parametrize(("dtype", "tol"), [("f4", 1e-4), ("f8", 1e-10)])
+@pytest.mark.parametrize("seed", range(30))
+def test_random_graphs(seed: int, dtype: str, tol: float) -> None:
+    body, arrays = _random_graph(100 * seed, dtype)
+    for found, expected in zip(run(body, *arrays), eager(body, *arrays), strict=True):
+        assert np.abs(found - expected).max() <= tol * (np.abs(expected).max() + 1)

@@ -166,16 +166,13 @@ class Driver:
         self.kinds[kind.name] = kind
         size = 4 if p.dtype == "f32" else 8
         fn = self._word(self.blas_slots[p.routine], "ptr")
-        a, b, c, batch, *rest = (self._param(q, size)[1] for q in p.params)
-        follows = ["ptr null", "ptr null"]
+        a, b, c = (self._param(q, size)[1] for q in p.params[:3])
+        numbers = [self.table.place(q[1]) for q in p.params[3:]]  # they lie in a row already
+        first = self._new(f"getelementptr i64, ptr %t, i64 {numbers[0]}")
+        follows = ("null", "null")
         if p.after is not None:
-            follows = [
-                f"ptr @{kernel_name(p.after.kernel)}",
-                f"ptr {self._row(self._given(p.after))}",
-            ]
-        words = [f"ptr {x}" for x in (fn, a, b, c)]
-        words += [f"i64 {x}" for x in (*rest[:6], batch, *rest[6:])]
-        row = self._row([*words, *follows])
+            follows = (f"@{kernel_name(p.after.kernel)}", self._row(self._given(p.after)))
+        row = self._row([f"ptr {x}" for x in (fn, a, b, c, *follows, first)])
         self.lines.append(f"  call void @{kind.name}(ptr {row}, i64 {threads})")
 
     def text(self) -> str:

@@ -17,9 +17,11 @@ BLOCK, TILE_BLOCK = 64, 16
 #: elements that something follows: a kernel of so many would not be, either.
 LEAST, LEAST_FOLLOWED = 1 << 20, 32768
 PARALLEL_FOR = "mortice_parallel_for"
-#: Words of a product: routine, a, b, c, m, n, k, three leading sizes, the batch, for each of a, b and
-#: c three numbers (see ``Product``), and what follows it, with its parameters (null: nothing).
-AFTER, GIVEN = 20, 21
+#: What a product's function is given is the address of these words: routine, a, b, c, what follows
+#: and its parameters (null: nothing), and the address of the numbers of ``Product``.
+ROUTINE, A, B, C, AFTER, GIVEN, NUMBERS = range(7)
+#: The numbers; from STEPS on are three for each of a, b and c.
+BATCH, M, N, K, LDA, LDB, LDC, STEPS = range(8)
 
 
 class Kind(NamedTuple):
@@ -59,9 +61,14 @@ class _Lines:
     def do(self, *lines: str) -> None:
         self.lines += lines
 
-    def word(self, k: int, kind: str = "i64") -> str:
+    def address(self, k: int) -> str:
         at = self.new(f"getelementptr i64, ptr %w, i64 {k}")
-        return self.new(f"load {kind}, ptr {at}, align 8")
+        return self.new(f"load ptr, ptr {at}, align 8")
+
+    def numbers(self, *which: int) -> list[str]:
+        start = self.address(NUMBERS)
+        places = [self.new(f"getelementptr i64, ptr {start}, i64 {k}") for k in which]
+        return [self.new(f"load i64, ptr {at}, align 8") for at in places]
 
 
 def functions(kind: Kind) -> list[str]:
@@ -77,7 +84,7 @@ def _call(
     if kind.tile:
         _call_tile(t, kind, places, m, n, first)
         return
-    size = [m, n, t.word(6)] + [t.word(k) for k in (7, 8, 9)]
+    size = [m, n, *t.numbers(K, LDA, LDB, LDC)]
     if kind.integer != "i64":
         size = [t.new(f"trunc i64 {x} to i32") for x in size]
     m, n, k, lda, ldb, ldc = (f"{kind.integer} {x}" for x in size)
@@ -85,7 +92,7 @@ def _call(
     ta, tb = (112 if x else 111 for x in (kind.trans_a, kind.trans_b))
     a, b, c = places
     t.do(
-        f"  call void {t.word(0, 'ptr')}(i32 101, i32 {ta}, i32 {tb}, {m}, {n}, {k}, "
+        f"  call void {t.address(ROUTINE)}(i32 101, i32 {ta}, i32 {tb}, {m}, {n}, {k}, "
         f"{real} 1.0, ptr {a}, {lda}, ptr {b}, {ldb}, {real} 0.0, ptr {c}, {ldc})"
     )
 
@@ -94,12 +101,12 @@ def _call_tile(
     t: _Lines, kind: Kind, places: tuple[str, str, str], m: str, n: str, first: tuple[str, str]
 ) -> None:  # fmt: skip
     """See ``mortice_llvm.gemm.tile.PARAMETERS``."""
-    k, lda, ldb, ldc = (t.word(j) for j in (6, 7, 8, 9))
+    k, lda, ldb, ldc = t.numbers(K, LDA, LDB, LDC)
     row, step = ("1", lda) if kind.trans_a else (lda, "1")
     a, b, c = places
-    after, given = t.word(AFTER, "ptr"), t.word(GIVEN, "ptr")
+    after, given = t.address(AFTER), t.address(GIVEN)
     t.do(
-        f"  call void {t.word(0, 'ptr')}(i64 {m}, i64 {n}, i64 {k}, ptr {a}, i64 {row}, "
+        f"  call void {t.address(ROUTINE)}(i64 {m}, i64 {n}, i64 {k}, ptr {a}, i64 {row}, "
         f"i64 {step}, ptr {b}, i64 {ldb}, i1 {int(kind.trans_b)}, ptr {c}, i64 {ldc}, "
         f"ptr {after}, ptr {given}, i64 {first[0]}, i64 {first[1]})"
     )
@@ -118,14 +125,14 @@ def _part_of_batch(kind: Kind) -> list[str]:
          "  %i = phi i64 [%lo, %entry], [%i.next, %loop]")  # fmt: skip
     places: list[str] = []
     for k in range(3):
-        inner, outer_step, inner_step = (t.word(11 + 3 * k + j) for j in range(3))
+        inner, outer_step, inner_step = t.numbers(*(STEPS + 3 * k + j for j in range(3)))
         outer = t.new(f"mul i64 {t.new(f'udiv i64 %i, {inner}')}, {outer_step}")
         within = t.new(f"mul i64 {t.new(f'urem i64 %i, {inner}')}, {inner_step}")
         offset = t.new(f"mul i64 {t.new(f'add i64 {outer}, {within}')}, {_bytes(kind)}")
-        places.append(t.new(f"getelementptr i8, ptr {t.word(1 + k, 'ptr')}, i64 {offset}"))
-    m = t.word(4)
+        places.append(t.new(f"getelementptr i8, ptr {t.address(A + k)}, i64 {offset}"))
+    m, n = t.numbers(M, N)
     first = t.new(f"mul i64 %i, {m}")  # rows are counted through the batch
-    _call(t, kind, (places[0], places[1], places[2]), m, t.word(5), (first, "0"))
+    _call(t, kind, (places[0], places[1], places[2]), m, n, (first, "0"))
     t.do("  %i.next = add i64 %i, 1", "  %i.more = icmp ult i64 %i.next, %hi",
          "  br i1 %i.more, label %loop, label %done", "done:", "  ret void", "}")  # fmt: skip
     return t.lines
@@ -137,22 +144,23 @@ def _part_of_block(kind: Kind, along: str) -> list[str]:
     t.do(f"define internal void @{kind.name}_{along}(ptr %w, i64 %lo, i64 %hi) nounwind {{",
          "entry:")  # fmt: skip
     rows = along == "rows"
-    all_ = t.word(4 if rows else 5)
+    m, n, lda, ldb, ldc = t.numbers(M, N, LDA, LDB, LDC)
+    all_ = m if rows else n
     first = t.new(f"mul i64 %lo, {kind.block}")
     past = t.new(f"call i64 @llvm.umin.i64(i64 {t.new(f'mul i64 %hi, {kind.block}')}, i64 {all_})")
     count = t.new(f"sub i64 {past}, {first}")
     # Where the block starts in the operand that is cut: one leading size per row of memory.
     crossed = kind.trans_a if rows else not kind.trans_b
-    step = first if crossed else t.new(f"mul i64 {first}, {t.word(7 if rows else 8)}")
+    step = first if crossed else t.new(f"mul i64 {first}, {lda if rows else ldb}")
     cut = t.new(f"mul i64 {step}, {_bytes(kind)}")
-    moved = t.new(f"getelementptr i8, ptr {t.word(1 if rows else 2, 'ptr')}, i64 {cut}")
-    step = t.new(f"mul i64 {first}, {t.word(9)}") if rows else first
-    out = t.new(f"getelementptr i8, ptr {t.word(3, 'ptr')}, "
+    moved = t.new(f"getelementptr i8, ptr {t.address(A if rows else B)}, i64 {cut}")
+    step = t.new(f"mul i64 {first}, {ldc}") if rows else first
+    out = t.new(f"getelementptr i8, ptr {t.address(C)}, "
                 f"i64 {t.new(f'mul i64 {step}, {_bytes(kind)}')}")  # fmt: skip
     if rows:
-        _call(t, kind, (moved, t.word(2, "ptr"), out), count, t.word(5), (first, "0"))
+        _call(t, kind, (moved, t.address(B), out), count, n, (first, "0"))
     else:
-        _call(t, kind, (t.word(1, "ptr"), moved, out), t.word(4), count, ("0", first))
+        _call(t, kind, (t.address(A), moved, out), m, count, ("0", first))
     t.do("  ret void", "}")
     return t.lines
 
@@ -161,10 +169,10 @@ def _entry(kind: Kind) -> list[str]:
     """Chooses how to cut."""
     t = _Lines()
     t.do(f"define internal void @{kind.name}(ptr %w, i64 %threads) nounwind {{", "entry:")
-    m, n, k, batch = (t.word(j) for j in (4, 5, 6, 10))
+    batch, m, n, k = t.numbers(BATCH, M, N, K)
     results = t.new(f"mul i64 {t.new(f'mul i64 {m}, {n}')}, {batch}")
     few = t.new(f"icmp ult i64 {t.new(f'mul i64 {results}, {k}')}, {LEAST}")
-    follows = t.new(f"icmp ne ptr {t.word(AFTER, 'ptr')}, null")
+    follows = t.new(f"icmp ne ptr {t.address(AFTER)}, null")
     many = t.new(f"and i1 {follows}, {t.new(f'icmp ugt i64 {results}, {LEAST_FOLLOWED}')}")
     small = t.new(f"and i1 {few}, {t.new(f'xor i1 {many}, true')}")
     one = t.new("icmp ule i64 %threads, 1")
