@@ -26,7 +26,6 @@ BINARY = {
 }  # fmt: skip
 INTEGER = {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}
 UNARY = {"neg": np.negative, "abs": np.abs}
-COMPARES = ("eq", "ne", "lt", "le", "gt", "ge")
 
 
 # -- the interpreter -------------------------------------------------------------------------------

@@ -48,3 +48,19 @@ def test_a_registration_in_place_of_a_device_in_use_is_used(device: Any) -> None
 
     mortice.plugins.register("device", name, Next, replace=True)
     assert type(mortice.ones(3, device=name)._a.buffer.runtime) is Next
+
+
+def test_compiled_code_runs_on_the_device_that_is_there(device: Any) -> None:
+    name = device()
+    compiled = mortice.compile(lambda x: x * 2 + 1, backend="eager")
+    for _ in range(3):
+        assert compiled(mortice.ones(3, device=name)).tolist() == [3, 3, 3]
+
+    class Next(Toy):
+        pass
+
+    mortice.plugins.register("device", name, Next, replace=True)
+    for _ in range(3):
+        result = compiled(mortice.ones(3, device=name))
+        assert result.tolist() == [3, 3, 3]
+        assert type(result._a.buffer.runtime) is Next

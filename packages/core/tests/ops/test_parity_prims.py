@@ -33,7 +33,6 @@ POSITIVE = (np.abs(normal(3, 4)) + 0.1).astype(np.float32)
 WILD = np.array([0.0, -0.0, 1, -1, 2.5, 30, -30, np.inf, -np.inf, np.nan, 1e-6, 100], np.float32)
 BINARY_FLOAT = "add atan2 div eq fmax fmin fmod ge gt hypot le lt maximum minimum mul ne nextafter pow remainder sub".split()
 BINARY_INT = "add bitwise_and bitwise_or bitwise_xor div eq fmod gcd ge gt le lt maximum minimum mul ne remainder sub".split()
-NOT_UNARY = ("collapse_view", "_make_token")
 
 
 class D:
