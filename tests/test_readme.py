@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import xml.etree.ElementTree as ET
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,10 @@ MADE = {".dev", ".nox", "wheelhouse", "results", "node_modules", "acme_npu"}
 
 #: Commands of other packages, which need not be installed.
 PLUGGED_IN = {"conformance", "tenon-info"}
+
+#: Pages of names that are not there, and names that stand for somebody's.
+OF_WRONG_NAMES = {"mistakes.md", "capture-cases.md"}
+MADE_UP = ("mortice.npu", "mortice.ops.joiner", "mortice.ops.mylib", "mortice.toml")
 
 
 def links(path: Path) -> list[str]:
@@ -98,6 +103,34 @@ def test_commands_named_are_there_with_their_options(root: Path, guides: list[Pa
             if command is None or set(options) - known - {"--help"}:
                 wrong.append(f"{page.relative_to(root)}: mortice {name}{rest}")
     assert not wrong
+
+
+def test_names_in_python_are_there(root: Path, guides: list[Path]) -> None:
+    from mortice._plugins.groups import GROUPS
+
+    absent = {
+        f"{page.relative_to(root)}: {name}"
+        for page in guides
+        if page.name not in OF_WRONG_NAMES
+        for name in re.findall(
+            r"(?<![\w/.\"'@-])mortice(?:_\w+)?(?:\.[A-Za-z_]\w*)+", page.read_text(encoding="utf-8")
+        )
+        if name not in GROUPS and not name.startswith(MADE_UP) and not is_there(name)
+    }
+    assert not absent
+
+
+def is_there(dotted: str) -> bool:
+    """Whether a dotted name is a module's, or something in one."""
+    path, *rest = dotted.split(".")
+    found: Any = import_module(path)
+    for part in rest:
+        path = f"{path}.{part}"
+        try:
+            found = getattr(found, part) if hasattr(found, part) else import_module(path)
+        except ImportError:
+            return part == "NAME"
+    return True
 
 
 def test_the_picture_is_well_formed(root: Path) -> None:
