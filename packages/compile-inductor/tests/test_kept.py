@@ -229,8 +229,9 @@ def front_loaded(counts: Counts, x: Any, w: Any, given: int) -> None:
 
 @pytest.mark.parametrize(
     "entry",
-    [None, 3, "text", (), ("graph",), ("training", [], (1, 2), None), ("training", [], (), ([],)),
-     ("graph", [], False, ([], False, (("T", "Plan", [1]), b""))), ("other", 1, 2, 3)],
+    [None, 3, "text", (), ("graph",), ("training", [], (1, 2), None),
+     ("training", ([], []), (1, 2), None), ("training", ([], []), (), ([],)), ("other", 1, 2, 3),
+     ("graph", ([], []), False, ([], False, (("T", "Plan", [1]), b"")))],
 )  # fmt: skip
 def test_foreign_entries_are_misses(
     counts: Counts, monkeypatch: pytest.MonkeyPatch, entry: Any
@@ -348,6 +349,37 @@ def test_another_layout_of_a_found_graph(counts: Counts) -> None:
         assert_same(h(x, w).detach(), f(x, w).detach())
     assert counts.given == given
     assert built is front._compiled
+
+
+def test_a_graph_of_symbols_is_found_at_other_sizes(counts: Counts) -> None:
+    def g(x: Any, w: Any) -> Any:
+        return (x @ w).reshape(-1).tanh().sum()
+
+    w = mortice.randn(8, 8).requires_grad_()
+    assert counts.of(g, mortice.randn(6, 8), w, dynamic=True) == 2
+    assert counts.of(g, mortice.randn(11, 8), w, dynamic=True) == 0
+    assert counts.of(g, mortice.randn(1, 8), w, dynamic=True) == 2  # 1 is a number
+
+    def h(x: Any) -> Any:
+        return x.sum() if x.shape[0] == x.shape[1] else x.exp().sum()
+
+    square, other = mortice.randn(4, 4), mortice.randn(4, 5)
+    for _ in range(2):
+        for x in (square, other):
+            counts.of(h, x, dynamic=True)
+
+
+def test_graphs_that_are_built_by_their_sizes_are_told_apart(counts: Counts) -> None:
+    """Whether broadcasting, or a copy, is needed is asked when a graph is built or traced."""
+
+    def add(x: Any, y: Any) -> Any:
+        z = x.t() + y
+        z[0] += x.sum()
+        return z.reshape(-1).exp().sum()
+
+    for n, m in ((4, 4), (4, 1), (5, 5), (3, 3), (3, 1), (1, 1), (4, 4)):
+        for x in (mortice.randn(n, m), mortice.randn(m, n).t()):
+            counts.of(add, x, mortice.randn(m, n).requires_grad_(), dynamic=True)
 
 
 def test_plain_data_comes_back() -> None:

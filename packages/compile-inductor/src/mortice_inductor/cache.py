@@ -53,6 +53,8 @@ def plain(x: Any) -> Any:
     """``x`` as data that marshal takes; Uncacheable for objects with a life of their own."""
     if x is None or isinstance(x, (bool, int, float, str, bytes)):
         return x
+    if _is_plain(x):
+        return ("=", x)
     name = type(x).__name__
     if name in _TUPLES and type(x) is _TUPLES[name]:
         return ("T", name, [plain(y) for y in x])
@@ -71,11 +73,26 @@ def plain(x: Any) -> Any:
     raise Uncacheable(f"{type(x).__name__} {x!r}")
 
 
+_SIMPLE = frozenset((bool, int, float, str, bytes, type(None)))
+
+
+def _is_plain(x: Any) -> bool:
+    """Whether marshal gives back what it is given: most of a plan, which then is read in one go."""
+    kind = type(x)
+    if kind is tuple or kind is list:
+        return all(map(_is_plain, x))
+    if kind is dict:
+        return all(_is_plain(k) and _is_plain(v) for k, v in x.items())
+    return kind in _SIMPLE
+
+
 def restored(x: Any) -> Any:
     """What ``plain`` was given."""
     if not isinstance(x, tuple):
         return x
     kind = x[0]
+    if kind == "=":
+        return x[1]
     if kind == "T":
         return _TUPLES[x[1]](*map(restored, x[2]))
     if kind == "t":

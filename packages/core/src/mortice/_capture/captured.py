@@ -96,35 +96,52 @@ class Captured:
             return None
 
     def _written(self) -> list[Any]:
-        symbols = self.symbols
-        found: list[Any] = [_written_step(s) for s in self.steps]
+        """Sizes that are symbols stand as such: what is asked of them is asked again."""
+        found: list[Any] = [self._written_step(i, s) for i, s in enumerate(self.steps)]
         found.append([_slot(cell) for cell in self.wanted])
         found.append([type(x).__name__ for x in self.numbers])
         found.append(len(self.generators))
-        for table in (symbols.sizes, symbols.strides, symbols.arguments):
-            found.append([(key, _sizes(value)) for key, value in table.items()])
         return found
 
+    def _written_step(self, index: int, step: Step) -> tuple[Any, ...]:
+        call = step.call
+        if "::" in call.op.name:
+            raise Unwritable(
+                call.op.name
+            )  # what operators of others mean, only their packages know
+        wants = [w if type(w) in _PLAIN else _want(w) for w in step.wants]
+        if self.symbols.sizes:
+            wants = [
+                _with_symbols(w, self.symbols.arguments, (index, i)) for i, w in enumerate(wants)
+            ]
+        leaves = [self._written_leaf(leaf) for leaf in step.new_leaves]
+        return leaves, call.op.name, _keys(call.keys), wants
 
-def _sizes(value: Any) -> Any:
-    if type(value) is tuple:
-        return [_sizes(x) for x in value]  # pyright: ignore[reportUnknownVariableType]
-    return value if type(value) is int else value.source()
-
-
-def _written_step(step: Step) -> tuple[Any, ...]:
-    call = step.call
-    if "::" in call.op.name:
-        raise Unwritable(call.op.name)  # what operators of others mean, only their packages know
-    leaves: list[Any] = []
-    for leaf in step.new_leaves:
+    def _written_leaf(self, leaf: Leaf) -> tuple[Any, ...]:
         first = None if leaf.first is None else leaf.first.number
-        leaves.append((
-            _keys(leaf.key & ~K.VIEW), leaf.dtype.name, str(leaf.device), leaf.shape, leaf.steps,
-            first,
-        ))  # fmt: skip
-    wants = [w if type(w) in _PLAIN else _want(w) for w in step.wants]
-    return leaves, call.op.name, _keys(call.keys), wants
+        shape, strides = leaf.shape, leaf.steps
+        if self.symbols.sizes:
+            sizes = self.symbols.sizes
+            shape = _sizes([sizes.get((leaf.number, d), n) for d, n in enumerate(shape)])
+            strides = _sizes(self.symbols.strides.get(leaf.number, strides))
+        return (
+            _keys(leaf.key & ~K.VIEW), leaf.dtype.name, str(leaf.device), shape, strides, first,
+        )  # fmt: skip
+
+
+def _sizes(values: Sequence[Any]) -> list[Any]:
+    return [n if type(n) is int else n.source() for n in values]
+
+
+def _with_symbols(
+    written: Any, arguments: dict[tuple[int, ...], Any], place: tuple[int, ...]
+) -> Any:
+    """An argument with the expressions of ``Symbols.arguments`` in the place of integers."""
+    if type(written) is tuple and written[0] in ("tuple", "list"):
+        items = [_with_symbols(x, arguments, (*place, i)) for i, x in enumerate(written[1])]
+        return written[0], items
+    found = arguments.get(place) if type(written) is int else None
+    return written if found is None else ("size", found.source())
 
 
 def _slot(slot: Slot) -> Any:

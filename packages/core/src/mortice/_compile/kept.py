@@ -105,7 +105,7 @@ class Kept:
         """What runs the graph, without the graph; None if there is nothing, or sizes are to be asked
         first.
         """
-        if self._entry is None or self._entry[1] or self._captured.symbols.sizes:
+        if self._entry is None or self._entry[1] != ([], []) or self._captured.symbols.sizes:
             return None
         stages = Stages.deferred(self._examples, self._settings, self)
         run = self._restored(stages)
@@ -283,13 +283,20 @@ _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
 }  # fmt: skip
 
 
-def _asked(stages: Stages) -> list[tuple[str, str, str]]:
-    return [(g.left.source(), g.relation, g.right.source()) for g in stages.guards]
+#: As the captured graph was built, and as it was traced: (left, relation, right) in both.
+Asked = tuple[list[tuple[str, str, str]], list[tuple[str, str, str]]]
 
 
-def _hold(asked: Sequence[tuple[str, str, str]], stages: Stages) -> bool:
-    """Ask what tracing asked of sizes and numbers; whether the answers are the same."""
-    if not asked:
+def _asked(stages: Stages) -> Asked:
+    every = [(g.left.source(), g.relation, g.right.source()) for g in stages.examples.env.guards]
+    return every[: stages.examples.known], every[stages.examples.known :]
+
+
+def _hold(asked: Any, stages: Stages) -> bool:
+    """Whether the graph was built alike, and the questions of tracing have the same answers."""
+    if not isinstance(asked, tuple) or len(asked) != 2 or asked[0] != _asked(stages)[0]:  # pyright: ignore[reportUnknownArgumentType]
+        return False
+    if not asked[1]:
         return True
     from .export.expressions import read
 
@@ -301,9 +308,9 @@ def _hold(asked: Sequence[tuple[str, str, str]], stages: Stages) -> bool:
             if name is not None:
                 symbols.setdefault(name, one)
     try:
-        for left, relation, right in asked:
+        for left, relation, right in asked[1]:
             if not _COMPARE[relation](read(left, symbols), read(right, symbols)):
                 return False
-        return _asked(stages) == [tuple(x) for x in asked]
+        return _asked(stages) == asked
     except (ExportError, *_FOREIGN):
         return False

@@ -63,8 +63,8 @@ def _symbols(obj: bytes, sections: list[_Section]) -> list[_Symbol]:
         return []
     names = sections[table.link].offset
     out: list[_Symbol] = []
-    for at in range(table.offset, table.offset + table.size, 24):
-        name, info, _, section, value, _ = struct.unpack_from("<IBBHQQ", obj, at)
+    rows = memoryview(obj)[table.offset : table.offset + table.size]
+    for name, info, _, section, value, _ in struct.iter_unpack("<IBBHQQ", rows):
         end = obj.index(b"\0", names + name)
         out.append(_Symbol(obj[names + name : end].decode(), section, value, info >> 4 != 0))
     return out
@@ -143,9 +143,10 @@ class _Image:
         for s in self.sections:
             if s.type != _RELA or s.info not in self.at:
                 continue
-            for at in range(s.offset, s.offset + s.size, 24):
-                where, info, addend = struct.unpack_from("<QQq", self.obj, at)
-                out.append((self.at[s.info] + where, info & 0xFFFFFFFF, info >> 32, addend))
+            base = self.at[s.info]
+            rows = memoryview(self.obj)[s.offset : s.offset + s.size]
+            for where, info, addend in struct.iter_unpack("<QQq", rows):
+                out.append((base + where, info & 0xFFFFFFFF, info >> 32, addend))
         return out
 
     def _through_table(self) -> list[int]:
