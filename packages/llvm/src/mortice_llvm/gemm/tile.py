@@ -183,29 +183,45 @@ class _Tile:
         t.lines.append("}")
 
     def flip(self) -> None:
-        """``flip(b, ldb, kc, some, panel, columns)``: the same, where B lies transposed.
+        """``flip(b, ldb, kc, some, panel, columns)``: the same, where B lies transposed, by blocks of
+        V x V.
 
-        Columns beyond the last are the last again.
+        Columns beyond the last are the last again; after row kc come zeros, up to a multiple of V,
+        which KC is.
         """
         t = self.text
+        self._flip_block()
         self._begin("flip", "ptr %b, i64 %ldb, i64 %kc, i64 %some, ptr %panel, i64 %columns")
-        last = self._add("%some", -1)
-        past = t.value(f"and i64 %kc, {-self.width}")
         with self._loop("0", "%columns", self.width) as j:
-            rows = [
-                self._at("%b", (self._least(self._add(j, r), last), "%ldb"))
-                for r in range(self.width)
-            ]
-            target = self._at("%panel", (j, "1"))
-            with self._loop("0", past, self.width) as k:
-                block = [self._load(self._at(row, (k, "1"))) for row in rows]
-                for q, v in enumerate(self._flipped(block)):
-                    self._store(v, self._at(target, (self._add(k, q), "%columns")))
-            with self._loop(past, "%kc", 1) as k:
-                at = self._at(target, (k, "%columns"))
-                for r, row in enumerate(rows):
-                    self._store_number(self._number(self._at(row, (k, "1"))),
-                                       self._at(at, (str(r), "1")))  # fmt: skip
+            last = t.value(f"sub i64 {self._add('%some', -1)}, {j}")
+            source, target = self._at("%b", (j, "%ldb")), self._at("%panel", (j, "1"))
+            with self._loop("0", "%kc", self.width) as k:
+                left = t.value(f"sub i64 %kc, {k}")
+                t.do(f"call void @flip_block(ptr {self._at(source, (k, '1'))}, i64 %ldb, "
+                     f"i64 {last}, i64 {left}, ptr {self._at(target, (k, '%columns'))}, "
+                     "i64 %columns)")  # fmt: skip
+        self._end()
+
+    def _flip_block(self) -> None:
+        """``flip_block(b, ldb, last, left, target, columns)``: of V rows of B, of which ``last`` is
+        the last, the first ``left`` elements. It is a function of its own since 2 V addresses in a loop
+        take 6 ms to compile.
+        """
+        t, words = self.text, Lanes(self.text, "i32", self.width)
+        self._begin(
+            "flip_block", "ptr %b, i64 %ldb, i64 %last, i64 %left, ptr %target, i64 %columns"
+        )
+        count = words.splat(t.value(f"trunc i64 {self._least('%left', self.width)} to i32"))
+        mask = words.cmp("slt", words.iota(), count)
+        row, block = "%b", [self._load("%b", mask)]
+        for r in range(1, self.width):
+            step = t.value(f"select i1 {t.value(f'icmp sge i64 %last, {r}')}, i64 %ldb, i64 0")
+            row = self._at(row, (step, "1"))
+            block.append(self._load(row, mask))
+        target = "%target"
+        for q, v in enumerate(self._flipped(block)):
+            target = self._at(target, ("%columns", "1")) if q else target
+            self._store(v, target)
         self._end()
 
     def _flipped(self, block: list[str]) -> list[str]:
@@ -255,16 +271,27 @@ class _Tile:
             places = [[self._at(row, (str(v * self.width), "1")) for v in range(vectors)]
                       for row in c]  # fmt: skip
             sums = self._sums(vectors, a, self._start(places, masks))
-            tag = t.fresh()
-            t.do(f"br i1 {ragged}, label %some{tag}, label %all{tag}")
-            for name, given in ((f"some{tag}", masks), (f"all{tag}", [""] * vectors)):
-                t.label(name)
-                for line, row in zip(sums, places, strict=True):
-                    for value, at, mask in zip(line, row, given, strict=True):
-                        self._store(value, at, mask)
-                t.do(f"br label %stored{tag}")
-            t.label(f"stored{tag}")
+            self._store_all(sums, places, masks, ragged)
         self._end()
+
+    def _store_all(
+        self, sums: list[list[str]], places: list[list[str]], masks: list[str], ragged: str
+    ) -> None:  # fmt: skip
+        """Stores a tile: by masks, where these cost nothing, else only if it is ragged."""
+        t, tag = self.text, self.text.fresh()
+        ways = [(f"some{tag}", masks), (f"all{tag}", [""] * len(masks))]
+        if t.target.masked:
+            t.do(f"br label %some{tag}")
+            ways.pop()
+        else:
+            t.do(f"br i1 {ragged}, label %some{tag}, label %all{tag}")
+        for name, given in ways:
+            t.label(name)
+            for line, row in zip(sums, places, strict=True):
+                for value, at, mask in zip(line, row, given, strict=True):
+                    self._store(value, at, mask)
+            t.do(f"br label %stored{tag}")
+        t.label(f"stored{tag}")
 
     def _start(self, places: list[list[str]], masks: list[str]) -> list[list[str]]:
         """The sums at first: 0, or what C holds."""
