@@ -254,6 +254,8 @@ def test_reserved_names_go_on_meaning_what_they_mean(greedy: Any) -> None:
             "distributed.all_reduce.fast",
             "mortice.distributed.all_reduce is core's own name",
         ),
+        ("module", "fx.GraphModule", "mortice.fx.GraphModule is core's own name"),
+        ("module", "utils.rename_privateuse1_backend", "core's own name"),
         ("module", "utils.pytree", "mortice.utils.pytree is core's own module"),
     ],
 )

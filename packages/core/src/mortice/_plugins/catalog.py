@@ -237,7 +237,8 @@ def _taken_below(name: str) -> str:
         module = import_module(f"mortice.{owner}")
         if not hasattr(module, "__path__"):
             return f"mortice.{owner} is core's own module, and holds no others"
-        if not isinstance(vars(module).get(parts[end], module), ModuleType):
+        found = vars(module).get(parts[end], module)
+        if not isinstance(found, ModuleType) or parts[end] in getattr(module, "__all__", ()):
             return f"mortice.{owner}.{parts[end]} is core's own name"
     return ""
 
