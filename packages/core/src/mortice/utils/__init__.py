@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 _FUNCTIONS = ("generate_methods_for_privateuse1_backend", "rename_privateuse1_backend")
-__all__ = [*_FUNCTIONS]
+__all__ = [*_FUNCTIONS]  # pyright: ignore[reportUnsupportedDunderAll]  brought in late
 
 
 def __getattr__(name: str) -> Any:
