@@ -7,6 +7,7 @@ import sys
 import threading
 from typing import Any
 
+import numpy as np
 import pytest
 
 from mortice.backend import Unavailable
@@ -14,6 +15,7 @@ from mortice.distributed import HashStore, Setup
 from mortice.errors import DistBackendError, OperationTimeout
 from mortice_ucc import library
 from mortice_ucc import structures as ucc
+from mortice_ucc.communicator import UccCommunicator
 from mortice_ucc.exchange import Exchange
 
 # Sizes and places as a C compiler makes them of UCC's header (1.10; x86-64).
@@ -116,3 +118,23 @@ def test_what_is_no_ucc(afresh: pytest.MonkeyPatch) -> None:
     afresh.setattr(library, "_NAME", "libc.so.6")
     with pytest.raises(Unavailable, match="no UCC that is known"):
         library.load()
+
+
+def test_what_was_not_received_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """UCC says of operations that went wrong that they went well, and leaves the memory as it was."""
+    received = [True]
+
+    def call(self: UccCommunicator, kind: int, *held: Any, **members: Any) -> None:
+        if received[0]:
+            held[-1][...] = held[0][0]
+
+    monkeypatch.setattr(UccCommunicator, "_call", call)
+    comm = object.__new__(UccCommunicator)
+    comm.rank, comm.size, comm._ended_collectives = 0, 2, 0
+    data = np.zeros(8, np.uint8)
+    comm.broadcast(data, 0)
+    comm.barrier()
+    received[0] = False
+    for operation in (lambda: comm.broadcast(data, 0), comm.barrier, lambda: comm.recv(data, 1, 0)):
+        with pytest.raises(DistBackendError, match="UCC did not receive what"):
+            operation()

@@ -44,6 +44,7 @@ class UccCommunicator(HostCommunicator):
         self._aborted = False
         # Collectives and messages come from several threads.
         self._lock = threading.Lock()
+        self._ended_collectives = 0
         self._outside = Exchange(setup, "ucc")
         self._context = self._made_context()
         self._team = self._made_team()
@@ -111,6 +112,25 @@ class UccCommunicator(HostCommunicator):
             self._ucc.ucc_collective_finalize(request)
         self._check("UCC's operation", code)
 
+    def _collective(self, kind: int, *held: Array, **members: Any) -> None:
+        """An operation of all ranks, and their word that they have come to its end.
+
+        UCC (to 1.10) drops the error of a message, as when a rank is killed whose memory was to be read:
+        the operation ends, as if well, without the data, and may hand on what was never there. So
+        each rank then gives everybody the operation's number. Who can was alive when its data were
+        read; and what is not that number was not received.
+        """
+        self._call(kind, *held, **members)
+        self._confirm()
+
+    def _confirm(self) -> None:
+        self._ended_collectives += 1
+        mine = np.array([self._ended_collectives], np.int64)
+        every = np.zeros(self.size, np.int64)
+        self._call(ucc.ALLGATHER, mine, every, src=_even(mine), dst=_even(every))
+        if (every != self._ended_collectives).any():
+            raise DistBackendError("UCC did not receive what a rank was to give")
+
     def _poll(self, request: Any, nbytes: int) -> None:
         if self._ended(request, _SPINS):
             return
@@ -147,7 +167,7 @@ class UccCommunicator(HostCommunicator):
     # -- messages --------------------------------------------------------------------------------
 
     def _message(self, data: Array, source: int, target: int, tag: int) -> None:
-        """A broadcast from one rank to another."""
+        """A broadcast from one rank to another. After the data comes a one: see ``_collective``."""
         if not 0 <= tag < _TAGS:
             raise InvalidValue(f"UCC has tags from 0 to {_TAGS - 1}, found {tag}")
         if not data.size:  # UCC would not tell the receiver
@@ -164,25 +184,30 @@ class UccCommunicator(HostCommunicator):
 
     def send(self, data: Array, peer: int, tag: int) -> None:
         self._message(data, self.rank, peer, tag)
+        self._message(np.ones(1, np.uint8), self.rank, peer, tag)
 
     def recv(self, data: Array, peer: int, tag: int) -> int:
         if peer < 0:
             raise NotImplementedError("UCC receives from a named rank only: give recv a src")
         self._message(data, peer, self.rank, tag)
+        come = np.zeros(1, np.uint8)
+        self._message(come, peer, self.rank, tag)
+        if not come[0]:
+            raise DistBackendError(f"UCC did not receive what rank {peer} was to send")
         return peer
 
     # -- movements, of bytes ---------------------------------------------------------------------
 
     def broadcast(self, data: Array, root: int) -> None:
-        self._call(ucc.BCAST, data, src=_even(data), root=root)
+        self._collective(ucc.BCAST, data, src=_even(data), root=root)
 
     def all_gather(self, out: Array, data: Array) -> None:
-        self._call(ucc.ALLGATHER, data, out, src=_even(data), dst=_even(out))
+        self._collective(ucc.ALLGATHER, data, out, src=_even(data), dst=_even(out))
 
     def gather(self, out: Array | None, data: Array, root: int) -> None:
         into = {} if out is None else {"dst": _even(out)}
         held = (data,) if out is None else (data, out)
-        self._call(ucc.GATHER, *held, src=_even(data), root=root, **into)
+        self._collective(ucc.GATHER, *held, src=_even(data), root=root, **into)
 
     def scatter(self, data: Array, source: Array | None, root: int) -> None:
         if self.size == 1:  # UCC has none within one rank
@@ -195,14 +220,14 @@ class UccCommunicator(HostCommunicator):
             how["src"], parts = _uneven(source, [data.size] * self.size)
             held = (data, source, *parts)
         how |= {"mask": ucc.ARGS_FLAGS, "flags": ucc.COUNT_64 | ucc.DISPLACEMENT_64}
-        self._call(ucc.SCATTERV, *held, root=root, **how)
+        self._collective(ucc.SCATTERV, *held, root=root, **how)
 
     def all_to_all(
         self, out: Array, data: Array, out_counts: Sequence[int], in_counts: Sequence[int]
     ) -> None:
         source, given = _uneven(data, in_counts)
         target, taken = _uneven(out, out_counts)
-        self._call(
+        self._collective(
             ucc.ALLTOALLV,
             *(data, out, *given, *taken),
             mask=ucc.ARGS_FLAGS,
@@ -212,7 +237,7 @@ class UccCommunicator(HostCommunicator):
         )
 
     def barrier(self) -> None:
-        self._call(ucc.BARRIER)
+        self._confirm()
 
     # -- reductions ------------------------------------------------------------------------------
 
@@ -220,7 +245,7 @@ class UccCommunicator(HostCommunicator):
         if data.dtype.name not in ucc.DTYPES:
             super().all_reduce(data, op)
             return
-        self._call(
+        self._collective(
             ucc.ALLREDUCE,
             data,
             mask=ucc.ARGS_FLAGS,
@@ -238,13 +263,15 @@ class UccCommunicator(HostCommunicator):
             how["dst"] = _even(data)
         else:
             how = {"src": _even(data)}
-        self._call(ucc.REDUCE, data, op=ucc.OPS[op], root=root, **how)
+        self._collective(ucc.REDUCE, data, op=ucc.OPS[op], root=root, **how)
 
     def reduce_scatter(self, out: Array, data: Array, op: str) -> None:
         if data.dtype.name not in ucc.DTYPES:
             super().reduce_scatter(out, data, op)
             return
-        self._call(ucc.REDUCE_SCATTER, data, out, src=_even(data), dst=_even(out), op=ucc.OPS[op])
+        self._collective(
+            ucc.REDUCE_SCATTER, data, out, src=_even(data), dst=_even(out), op=ucc.OPS[op]
+        )
 
     # -- the end ---------------------------------------------------------------------------------
 

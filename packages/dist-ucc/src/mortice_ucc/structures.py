@@ -22,7 +22,7 @@ ARGS_FLAGS, ARGS_TAG, ARGS_ACTIVE_SET = 1 << 0, 1 << 1, 1 << 4
 IN_PLACE, COUNT_64, DISPLACEMENT_64 = 1 << 0, 1 << 2, 1 << 3
 
 # ucc_coll_type_t.
-ALLGATHER, ALLREDUCE, ALLTOALLV, BARRIER = 1 << 0, 1 << 2, 1 << 4, 1 << 5
+ALLGATHER, ALLREDUCE, ALLTOALLV = 1 << 0, 1 << 2, 1 << 4
 BCAST, GATHER, REDUCE, REDUCE_SCATTER, SCATTERV = 1 << 6, 1 << 9, 1 << 11, 1 << 12, 1 << 15
 
 # ucc_datatype_t: a number above three bits of class, which is 0.
