@@ -265,7 +265,8 @@ def _planned(variants: Variants, inputs: tuple[Any, ...], specs: tuple[Spec, ...
     same = aliases(inputs)
     snapshot = variants.snapshot
     found, short = None, None
-    if variants.identity is not None and not has_own_rules() and not is_logged():
+    more = variants.symbolic or variants.programs  # what is first and fixed is in ``artifact``
+    if more and variants.identity is not None and not has_own_rules() and not is_logged():
         short = _layout_key(variants, specs, same, inputs)
         found = _cached(short)
     if found is not None:
