@@ -64,7 +64,8 @@ which rank 1 (rank 0 for "store host") is killed, stopped, or does something els
 limit is far longer than any row took, but for the call that waits for a silent rank, which has
 {limit:g} s. Every survivor gets an error that names the operation, its number, its own rank and, where
 it can be known, the rank that is missing; the next call fails at once; no process and no shared
-memory is left. "compared" rows run with `MORTICE_DISTRIBUTED_DEBUG=1`.
+memory is left. "compared" rows run with `MORTICE_DISTRIBUTED_DEBUG=1`. `xccl` has no messages, and its
+library ends survivors (SIGABRT) where one is "killed when it has given".
 
 """
 
