@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import subprocess
 import sys
 import textwrap
@@ -196,6 +197,44 @@ def test_callers_at_the_same_time(three_threads, call):
     for c in callers:
         c.join()
     assert wrong == []
+
+
+STACKS = """
+import ctypes
+import numpy as np
+from mortice_llvm import set_num_threads
+from mortice_llvm.runtime.library import load
+set_num_threads(4)
+attributes = ctypes.create_string_buffer(128)
+libc = ctypes.CDLL(None)
+assert libc.pthread_attr_init(attributes) == 0
+assert libc.pthread_attr_setstacksize(attributes, ctypes.c_size_t(128 << 10)) == 0
+assert libc.pthread_setattr_default_np(attributes) == 0
+deep = load(b"deep", lambda target: '''
+declare void @mortice_parallel_for(ptr, ptr, i64, i64)
+define internal void @part(ptr %seen, i64 %lo, i64 %hi) {
+  %stack = alloca [262144 x i8], align 64
+  store volatile i8 1, ptr %stack
+  %at = getelementptr i64, ptr %seen, i64 %lo
+  %place = ptrtoint ptr %stack to i64
+  store i64 %place, ptr %at
+  ret void
+}
+define void @deep(ptr %seen) {
+  call void @mortice_parallel_for(ptr @part, ptr %seen, i64 64, i64 1)
+  ret void
+}
+''').function("deep", ctypes.c_void_p)
+seen = np.zeros(64, "i8")
+while len(set(seen >> 20)) < 2:  # until a worker has done a part, too
+    deep(seen.ctypes.data)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="asks glibc for small stacks")
+def test_workers_have_stacks_of_their_own_size():
+    """256 KiB of it are used where threads have 128 KiB by default, as with musl."""
+    _child(STACKS)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")

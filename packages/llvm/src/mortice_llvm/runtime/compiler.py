@@ -14,6 +14,7 @@ from .threads import get_num_threads, lock
 # Symbols that an object may leave open: ours, what LLVM makes of loops, and what threads need.
 ALLOWED_EXTERNS = frozenset(
     "mortice_parallel_for memcpy memmove memset syscall sched_yield pthread_create pthread_detach "
+    "pthread_attr_init pthread_attr_setstacksize pthread_attr_destroy "
     "pthread_sigmask pthread_mutex_init pthread_mutex_lock pthread_mutex_unlock pthread_cond_init "
     "pthread_cond_wait pthread_cond_broadcast".split()
 )

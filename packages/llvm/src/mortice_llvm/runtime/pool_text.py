@@ -13,6 +13,8 @@ from __future__ import annotations
 from ..target import Target
 
 SPIN = 4000  # pauses before a worker sleeps: about 40 us
+# Bytes of a worker's stack: tiles lay 192 KiB down in theirs, and musl's default is 128 KiB.
+STACK = 2 << 20
 _PAUSE = {
     "x86_64": ("declare void @llvm.x86.sse2.pause()", "call void @llvm.x86.sse2.pause()"),
     "aarch64": ("declare void @llvm.aarch64.hint(i32)", "call void @llvm.aarch64.hint(i32 1)"),
@@ -46,6 +48,9 @@ _POOL = """
 @job_n = internal global i64 0
 @job_chunk = internal global i64 1
 declare i32 @pthread_create(ptr, ptr, ptr, ptr)
+declare i32 @pthread_attr_init(ptr)
+declare i32 @pthread_attr_setstacksize(ptr, i64)
+declare i32 @pthread_attr_destroy(ptr)
 declare i32 @pthread_detach(i64)
 declare i32 @pthread_sigmask(i32, ptr, ptr)
 {declare_wait}
@@ -144,13 +149,16 @@ define void @mortice_pool_allow(i32 %n) #0 {{
 define internal void @start(i32 %workers) #0 {{
 entry:
   %thread = alloca i64
+  %attributes = alloca [16 x i64], align 8
+  %a1 = call i32 @pthread_attr_init(ptr %attributes)
+  %a2 = call i32 @pthread_attr_setstacksize(ptr %attributes, i64 {stack})
   br label %loop
 loop:
   %have = load atomic i32, ptr @started seq_cst, align 4
   %enough = icmp sge i32 %have, %workers
   br i1 %enough, label %end, label %make
 make:
-  %r = call i32 @pthread_create(ptr %thread, ptr null, ptr @worker, ptr null)
+  %r = call i32 @pthread_create(ptr %thread, ptr %attributes, ptr @worker, ptr null)
   %ok = icmp eq i32 %r, 0
   br i1 %ok, label %made, label %end
 made:
@@ -159,6 +167,7 @@ made:
   %plus = atomicrmw add ptr @started, i32 1 seq_cst
   br label %loop
 end:
+  %a3 = call i32 @pthread_attr_destroy(ptr %attributes)
   ret void
 }}
 
@@ -290,4 +299,4 @@ def pool_text(target: Target, system: str) -> str:
         futex, sched_yield = _FUTEX_CALLS[target.arch]
         parts = {k: v.format(futex=futex, sched_yield=sched_yield) for k, v in _FUTEX.items()}
     declare, pause = _PAUSE[target.arch]
-    return _POOL.format(declare_pause=declare, pause=pause, spin=SPIN, **parts)
+    return _POOL.format(declare_pause=declare, pause=pause, spin=SPIN, stack=STACK, **parts)
