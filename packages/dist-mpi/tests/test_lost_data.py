@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import os
 import signal
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from mortice.backend import Unavailable
 from mortice_mpi import library
 from mortice_testing.distributed import faults
 from mortice_testing.distributed.words import PATIENCE, Words
@@ -73,3 +75,28 @@ def test_no_result_lacks_what_a_dead_rank_gave(name: str, elements: int) -> None
         if elements >= library._COPY_FROM:
             assert isinstance(result, faults.Seen), result
             assert result.gone == (faults.VICTIM,)
+
+
+class _Forbidden:
+    """The communicator of two ranks, neither of which may read the other's memory."""
+
+    def Get_rank(self) -> int:
+        return 0
+
+    def Get_size(self) -> int:
+        return 2
+
+    def Sendrecv(self, given: bytes, *_: Any) -> None:
+        assert len(given) == 1 << 14
+        raise OSError("process_vm_readv failed (errno 38)")
+
+
+def test_memory_that_may_not_be_read_is_noticed_at_the_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("MPIR_CVAR_CH4_IPC_CMA_P2P_THRESHOLD", str(1 << 14))
+    monkeypatch.setattr(
+        library, "_module", SimpleNamespace(get_vendor=lambda: ("MPICH", (5, 0, 2)))
+    )
+    with pytest.raises(Unavailable, match="process_vm_readv failed"):
+        library._try_to_copy(SimpleNamespace(Exception=OSError), _Forbidden())

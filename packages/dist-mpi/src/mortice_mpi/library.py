@@ -62,7 +62,10 @@ def start() -> Any:
         _survive_hydra()
         atexit.register(_end)
         _unname(module, _shared_memory() - before)
-        _neighbours.extend(_processes_here(module))
+        near = module.COMM_WORLD.Split_type(module.COMM_TYPE_SHARED)
+        _neighbours.extend(near.allgather(os.getpid()))
+        _try_to_copy(module, near)
+        near.Free()
     if module.Query_thread() < module.THREAD_MULTIPLE:
         raise Unavailable(
             "MPI was started without THREAD_MULTIPLE, and groups have threads of their own",
@@ -119,11 +122,18 @@ def _unname(module: Any, paths: set[str]) -> None:
             os.unlink(path)
 
 
-def _processes_here(module: Any) -> list[int]:
-    near = module.COMM_WORLD.Split_type(module.COMM_TYPE_SHARED)
-    found: list[int] = near.allgather(os.getpid())
-    near.Free()
-    return found
+def _try_to_copy(module: Any, near: Any) -> None:
+    """Send a neighbour as much as is copied out of memory; Unavailable where the system forbids that.
+
+    Of a message MPICH says so; its collectives would go on without the data.
+    """
+    rank, size = near.Get_rank(), near.Get_size()
+    given, room = bytes([1]) * copies_from(), bytearray(copies_from())
+    try:
+        near.Sendrecv(given, (rank + 1) % size, 0, room, (rank - 1) % size, 0)
+    except module.Exception as error:
+        reason = f"MPI cannot read the memory of another rank: {' '.join(str(error).split())}"
+        raise Unavailable(reason, "export MPIR_CVAR_CH4_CMA_ENABLE=0") from error
 
 
 def _cores() -> int:
