@@ -269,7 +269,9 @@ def broadcast_shapes(shapes: Iterable[Shape]) -> Shape:
 
 
 def _converted(value: Any, old: str, new: str) -> Any:
-    """A constant as its new dtype has it."""
+    """A constant as its new dtype has it, rounded as its old one had it."""
+    if old in _BITS_OF_FRACTION and isinstance(value, float) and math.isfinite(value):
+        value = _rounded(value, old)
     if new == "bool":
         return bool(value)
     if new[0] in "fb":
@@ -279,6 +281,22 @@ def _converted(value: Any, old: str, new: str) -> Any:
     bits = int(new[1:])
     wrapped = int(value) & ((1 << bits) - 1)
     return wrapped - (1 << bits) if new[0] == "i" and wrapped >> (bits - 1) else wrapped
+
+
+#: Bits of a normal number's fraction, with the leading one; the least and the greatest exponent, by
+#: ``math.frexp``.
+_BITS_OF_FRACTION = {"f16": (11, -13, 16), "bf16": (8, -125, 128), "f32": (24, -125, 128)}
+
+
+def _rounded(value: float, dtype: str) -> float:
+    """A finite number as the nearest of a narrower float dtype, ties to even, infinite if too great."""
+    bits, least, greatest = _BITS_OF_FRACTION[dtype]
+    exponent = math.frexp(value)[1]
+    unit = math.ldexp(1.0, max(exponent, least) - bits)
+    rounded = round(value / unit) * unit
+    if math.frexp(rounded)[1] > greatest:
+        rounded = math.inf
+    return math.copysign(rounded, value)
 
 
 def walk(roots: Iterable[Value]) -> list[Value]:

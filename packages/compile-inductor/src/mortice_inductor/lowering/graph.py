@@ -161,7 +161,7 @@ class Lowering:
             try:
                 _check_dtypes(bound)
                 wants_graph = getattr(lowering, "wants_graph", False)
-                made = lowering(self if wants_graph else self.trace, *bound)
+                made = self._no_number(lowering(self if wants_graph else self.trace, *bound))
                 _check_dtypes(made if isinstance(made, (list, tuple)) else (made,))
                 return made
             except (Fallback, NotAvailable) as reason:
@@ -169,6 +169,14 @@ class Lowering:
         else:
             self.log(f"{node.name}: {name} is left to the dispatcher: no lowering")
         return self.foreign(node, args, kwargs)
+
+    def _no_number(self, made: Any) -> Any:
+        """What a lowering made, a tensor of a number not being taken for that number: it promotes by
+        its dtype, and operators that the dispatcher runs want a tensor.
+        """
+        if isinstance(made, Value) and made.op == "number":
+            return self.trace.make("view", (made,), (), made.dtype, ())
+        return made
 
     def _updating(self, node: Any, name: str, args: Any, kwargs: Any) -> Any:
         """An operator without a functional form, which updates clones: later nodes see the new

@@ -9,7 +9,7 @@ from mortice.backend import default_dtype
 from mortice_llvm.dtypes import DTYPES, computes_as
 from mortice_llvm.scalar import scalar_op
 
-from ..ir.values import SCALARS, Trace, Value
+from ..ir.values import Trace, Value
 from ..specs import loop_name
 
 Lowering = Callable[..., Any]
@@ -119,8 +119,10 @@ def float_default() -> str:
 
 
 def is_number(x: Any) -> bool:
-    """True for Python numbers and numbers given at run time; tensors of shape () are none."""
-    return not isinstance(x, Value) or x.op in SCALARS
+    """True for Python numbers and numbers given at run time; tensors of shape () are none, although
+    all their elements may be one constant.
+    """
+    return not isinstance(x, Value) or x.op == "number"
 
 
 def result_dtype(*operands: Any) -> str:
