@@ -12,12 +12,12 @@ from typing import Any
 
 import mortice
 from mortice.backend import active_logger
-from mortice.errors import CompileError
+from mortice.errors import ArgumentError, BackendFailed, CompileError
 from mortice.fx import symbols
 from mortice_llvm.runtime import cache as objects
 
 from . import cache, devices, options, routing, shown
-from .inputs import aliases, numbers_of
+from .inputs import aliases, kinds_of, misfit, numbers_of
 from .options import ConfigModule
 from .plan import Plan
 from .shown import Recipe
@@ -46,9 +46,19 @@ def compile_fx(
             force again whenever more of it is compiled later.
         decompositions: ``{overload: function}``, traced in place of these operators.
 
-    Returns a callable that takes the graph's inputs and gives the tuple of its outputs. Raises
-    UnknownOption and OptionError for options, CompileError for graphs that are no such graphs.
+    Returns a callable that takes the graph's inputs and gives the tuple of its outputs; ArgumentError
+    from it for inputs of another number or kind. Raises UnknownOption and OptionError for options,
+    ArgumentError for arguments of another type, InvalidValue for decompositions that do not fit their
+    operators, BackendFailed if ``inner_compile`` gives no callable, CompileError for graphs that are no
+    such graphs.
     """
+    for name, value, wanted, fits in (
+        ("config_patches", config_patches, "a dict of options", _is_mapping),
+        ("decompositions", decompositions, "a dict {overload: function}", _is_mapping),
+        ("inner_compile", inner_compile, "a function fn(gm, example_inputs)", callable),
+    ):
+        if value is not None and not fits(value):
+            raise ArgumentError(f"compile_fx(): {name} is {value!r}; expected {wanted}.")
     given = dict(config_patches or {})
     inner = inner_compile or compile_fx_inner
     meta = gm.meta
@@ -56,19 +66,29 @@ def compile_fx(
         if decompositions:
             gm = _decomposed(gm, example_inputs, decompositions)
         compiled = inner(gm, list(example_inputs))
+    if not callable(compiled):  # pyright: ignore[reportUnnecessaryComparison]
+        raise BackendFailed(
+            f"inner_compile {inner!r} returned {type(compiled).__name__}, and a callable is expected, "
+            "fn(*inputs) -> tuple. To run the graph as it is, return gm."
+        )
     if isinstance(compiled, Variants):
         meta.update(compiled.notes())
     return compiled
+
+
+def _is_mapping(x: Any) -> bool:
+    return isinstance(x, Mapping)
 
 
 def _decomposed(gm: Any, inputs: Sequence[Any], table: Mapping[Any, Any]) -> Any:
     """The graph traced again, with functions in place of some operators."""
     from mortice.fx import make_fx
 
+    mode = "symbolic" if any(_is_symbolic(x) for x in inputs) else "fake"
+    traced = make_fx(gm, table, mode)
     if not any(node.target in table for node in gm.graph.nodes if node.op == "call_function"):
         return gm
-    mode = "symbolic" if any(_is_symbolic(x) for x in inputs) else "fake"
-    return make_fx(gm, table, mode)(*inputs)
+    return traced(*inputs)
 
 
 def compile_fx_inner(gm: Any, example_inputs: Sequence[Any]) -> Compiled:
@@ -119,7 +139,7 @@ class Variants:
         bound = _binding(gm)
         inputs = tuple(example_inputs) if bound else _with_numbers(example_inputs)
         symbolic = any(_is_symbolic(x) for x in inputs)
-        self._set(lambda: gm, gm.meta.get("identity"), bound, symbolic)
+        self._set(lambda: gm, gm.meta.get("identity"), bound, symbolic, kinds_of(inputs))
         if not symbolic:
             self._program(inputs)
 
@@ -129,12 +149,14 @@ class Variants:
         identity: bytes | None,
         bound: frozenset[int],
         symbolic: bool,
+        kinds: str,
     ) -> None:
         self.graph = graph
         #: What stands for the graph, and all else but the inputs' layout, in keys of the cache.
         self.identity = identity
         self.bound = bound
         self.symbolic = symbolic
+        self.kinds = kinds
         self.snapshot = Snapshot()
         self.programs: dict[Any, Any] = {}
         self.lock = threading.RLock()
@@ -143,9 +165,9 @@ class Variants:
     @classmethod
     def restored(cls, data: Any, identity: bytes, graph: Any) -> Variants | None:
         """From what ``artifact`` gave; None where it holds no longer. ``graph`` makes the graph."""
-        bound, symbolic, first = data
+        bound, symbolic, kinds, first = data
         made: Variants = object.__new__(cls)
-        made._set(graph, identity, frozenset(bound), symbolic)
+        made._set(graph, identity, frozenset(bound), symbolic, kinds)
         if first is not None:
             plan, code = cache.restored(first[0]), first[1]
             program = _loaded(plan, code)
@@ -160,11 +182,12 @@ class Variants:
         """What ``restored`` needs, as plain data; None where the result holds what has no name."""
         programs = list(self.programs.values())
         if self.symbolic:
-            return sorted(self.bound), True, None
+            return sorted(self.bound), True, self.kinds, None
         if self.bound or len(programs) != 1 or getattr(programs[0], "code_key", None) is None:
             return None
         try:
-            return [], False, (cache.plain(programs[0].plan), programs[0].code_key)
+            code = programs[0].code_key
+            return [], False, self.kinds, (cache.plain(programs[0].plan), code)
         except cache.Uncacheable:
             return None
 
@@ -183,7 +206,11 @@ class Variants:
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
         program = self.last
-        if program is None or not program.fits(inputs):
+        try:
+            fits = len(inputs) == len(self.kinds) and program is not None and program.fits(inputs)
+        except AttributeError:  # no tensor where one is expected, which ``_program`` says
+            fits = False
+        if program is None or not fits:
             program = self._program(inputs)
         return program.fast(*inputs)
 
@@ -195,6 +222,8 @@ class Variants:
         return self if self.last is None or self.bound or self.symbolic else self.last.fast
 
     def _program(self, inputs: tuple[Any, ...]) -> Any:
+        if kinds_of(inputs) != self.kinds:
+            raise misfit(self.graph(), inputs, self.kinds)
         specs = specs_of(inputs)
         key = self._key(inputs, specs)
         with self.lock:

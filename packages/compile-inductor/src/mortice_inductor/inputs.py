@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import mortice
-from mortice.errors import CompileError
+from mortice.errors import ArgumentError, CompileError
 from mortice.fx import symbols
 
 from .specs import DataDependent
@@ -43,6 +43,40 @@ def _shown(val: Any, x: Any, used: set[str]) -> Iterable[tuple[Any, Any]]:
     if isinstance(val, mortice.Tensor):
         return zip((*val.shape, *val.stride()), (*x.shape, *x.stride()))
     return [(val, x)] if symbols.is_symbolic(val) and val.symbol in used else ()
+
+
+#: What an input is, by a letter -> in words.
+KINDS = {"t": "a tensor", "n": "a number", "g": "a generator", "o": "what the example was"}
+
+
+def kinds_of(inputs: Sequence[Any]) -> str:
+    """A letter of ``KINDS`` for each input."""
+    return "".join(map(_kind_of, inputs))
+
+
+def _kind_of(x: Any) -> str:
+    if isinstance(x, mortice.Tensor):
+        return "t"
+    if isinstance(x, (int, float)):
+        return "n"
+    return "n" if symbols.is_symbolic(x) else "g" if isinstance(x, mortice.Generator) else "o"
+
+
+def misfit(gm: Any, inputs: Sequence[Any], kinds: str) -> ArgumentError:
+    """The error that says how the inputs of a call are not those that a graph takes."""
+    names = [n.name for n in gm.graph.nodes if n.op == "placeholder"]
+    if len(inputs) != len(kinds):
+        return ArgumentError(
+            f"the graph takes {len(kinds)} inputs ({', '.join(names)}), and {len(inputs)} were given."
+        )
+    wrong = [
+        f"{name} is {f'{type(x).__module__}.{type(x).__qualname__}'.removeprefix('builtins.')}; "
+        f"expected {KINDS[kind]}"
+        for name, x, kind in zip(names, inputs, kinds)
+        if _kind_of(x) != kind
+    ]
+    hint = " mortice.from_numpy() makes a tensor of an array." if "ndarray" in str(wrong) else ""
+    return ArgumentError(f"the graph does not take these inputs: {'; '.join(wrong)}.{hint}")
 
 
 def aliases(inputs: Sequence[Any]) -> tuple[Any, ...]:

@@ -115,6 +115,33 @@ def test_explain_runs_the_function_once_and_reports() -> None:
     assert "in branching: if y.sum() > 0:" in text
 
 
+def test_breaks_are_those_that_fullgraph_refuses_however_the_call_ran() -> None:
+    compiled = mortice.compile(branching, backend="eager")
+    for _ in range(3):
+        compiled(X, [])
+    report = compiler.explain(compiled)(X, [])  # replayed, or recorded once more
+    assert (report.graph_break_count, report.ends) == (1, ())
+
+    def inverse(x):
+        return mortice.linalg.inv(x)
+
+    square = mortice.eye(2) * 2
+    mortice.compile(inverse, backend="eager", fullgraph=True)(square)
+    report = compiler.explain(inverse)(square)
+    assert (report.graph_break_count, len(report.ends)) == (0, 1)
+    assert "end, which fullgraph allows: linalg_inv_ex may refuse the values" in str(report)
+
+
+def test_breaks_of_a_replayed_call() -> None:
+    compiled = mortice.compile(reads, backend="eager")
+    for _ in range(3):
+        compiled(X)
+    assert compiled.verdict.replayed
+    assert compiler.explain(compiled)(X).graph_break_count == 1
+    compiled.reset()
+    assert compiled.breaks == []
+
+
 def test_explain_of_a_compiled_function_keeps_its_backend() -> None:
     compiled = mortice.compile(branching, backend="aot_eager")
     report = compiler.explain(compiled)(X.clone().requires_grad_(True), [])

@@ -5,7 +5,7 @@ import pytest
 import mortice
 import mortice.fake
 from mortice import autograd
-from mortice.errors import GuardOnDataDependent, InvalidValue, TraceError
+from mortice.errors import GuardOnDataDependent, InvalidState, InvalidValue, TraceError
 from mortice.fx import Interpreter, make_fx
 
 aten = mortice.ops.aten
@@ -279,3 +279,60 @@ def test_work_grows_linearly():
 def test_bad_mode():
     with pytest.raises(InvalidValue, match="Did you mean 'symbolic'"):
         make_fx(lambda x: x, tracing_mode="symbolc")
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        ("tanh", r"Did you mean mortice\.ops\.aten\.tanh\.default\?"),
+        ("aten.add.Tensro", r"Did you mean mortice\.ops\.aten\.add\.Tensor\?"),
+        (mortice.ops.aten.tanh, r"It has the overloads aten\.tanh\.default, aten\.tanh\.out"),
+    ],
+)
+def test_keys_of_tables_are_overloads(key, meant):
+    with pytest.raises(InvalidValue, match=meant):
+        make_fx(mortice.tanh, {key: mortice.cos})
+    with pytest.raises(InvalidValue, match=meant):
+        mortice.decompositions.core_aten_decompositions()[key] = mortice.cos
+
+
+@pytest.mark.parametrize("mode", ["real", "fake", "symbolic"])
+@pytest.mark.parametrize(
+    ("function", "error", "said"),
+    [
+        (
+            lambda x: x.sum(),
+            InvalidValue,
+            r"gives float32\[\], and the operator gives float32\[3, 4\]",
+        ),
+        (lambda x: x.long(), InvalidValue, r"gives int64\[3, 4\], and"),
+        (lambda x: [x.sin()], InvalidValue, r"gives \(float32\[3, 4\]\), and"),
+        (lambda x: x.tanh(), InvalidState, r"calls aten\.tanh\.default itself"),
+    ],
+)
+def test_decompositions_that_do_not_fit_are_named(mode, function, error, said):
+    table = {mortice.ops.aten.tanh.default: function}
+    where = r"decomposition of aten\.tanh\.default, .*test_make_fx\.py:\d+\), "
+    with pytest.raises(error, match=where + said):
+        make_fx(lambda x: x.tanh(), table, mode)(mortice.ones(3, 4))
+    made = make_fx(lambda x: x.tanh(), None, mode)(mortice.ones(3, 4))
+    assert [n.op for n in made.graph.nodes] == ["placeholder", "call_function", "output"]
+
+
+def test_a_decomposition_may_come_back_to_its_operator():
+    def halves(x, dim=None, **kwargs):
+        if x.shape[0] == 1:
+            return NotImplemented
+        middle = x.shape[0] // 2
+        return mortice.cat([x[:middle].tanh(), x[middle:].tanh()])
+
+    made = make_fx(lambda x: x.tanh(), {mortice.ops.aten.tanh.default: halves})(mortice.ones(8))
+    assert sum(n.target is mortice.ops.aten.tanh.default for n in made.graph.nodes) == 8
+
+
+def test_decompositions_of_what_draws_or_writes_are_taken_on_trust():
+    drawn = {mortice.ops.aten.rand_like.default: lambda x, **kwargs: x * 0.5}
+    mortice.manual_seed(3)
+    before = mortice.default_generator.get_state()
+    make_fx(mortice.rand_like, drawn)(mortice.ones(3))
+    assert mortice.equal(before, mortice.default_generator.get_state())

@@ -23,6 +23,7 @@ from ..specs import (
     number_words,
 )
 from .registry import UPDATING, Fallback
+from .user import USER, LoweringFailed, checked, raised
 
 Log = Callable[[str], None]
 
@@ -161,11 +162,18 @@ class Lowering:
             try:
                 _check_dtypes(bound)
                 wants_graph = getattr(lowering, "wants_graph", False)
-                made = self._no_number(lowering(self if wants_graph else self.trace, *bound))
+                made = lowering(self if wants_graph else self.trace, *bound)
+                if key in USER:
+                    checked(name, lowering, made, node.meta.get("val"), self.numbers)
+                made = self._no_number(made)
                 _check_dtypes(made if isinstance(made, (list, tuple)) else (made,))
                 return made
             except (Fallback, NotAvailable) as reason:
                 self.log(f"{node.name}: {name} is left to the dispatcher: {reason}")
+            except Exception as error:
+                if key not in USER or isinstance(error, _SIGNALS):
+                    raise
+                raise raised(name, lowering, error) from error
         else:
             self.log(f"{node.name}: {name} is left to the dispatcher: no lowering")
         return self.foreign(node, args, kwargs)
@@ -324,6 +332,10 @@ _STEPS: dict[str, Callable[[Lowering, Any], Any]] = {
 
 class DrawsElsewhere(Exception):
     """An operator that the dispatcher runs draws from the default generator, so all must."""
+
+
+#: What a lowering may raise that is no error.
+_SIGNALS = (DrawsElsewhere, DataDependent, LoweringFailed)
 
 
 def _draws_itself(node: Any) -> bool:

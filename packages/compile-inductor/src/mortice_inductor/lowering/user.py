@@ -5,13 +5,69 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from mortice.errors import ArgumentError, RegistrationError
+import mortice
+from mortice.errors import ArgumentError, CompileError, RegistrationError
 from mortice.ops import OpOverload, OpOverloadPacket
 
+from ..ir.values import Value
+from ..specs import loop_name
 from .registry import Lowering
 
 USER: dict[str, Lowering] = {}
 FALLBACKS: set[str] = set()
+
+
+class LoweringFailed(CompileError):
+    """A user's lowering raised, or gave what is no result of its operator."""
+
+
+def raised(name: str, fn: Lowering, error: Exception) -> LoweringFailed:
+    """What is said of a lowering that raised; it is the error's cause."""
+    return LoweringFailed(
+        f"the lowering of {name}, {_described(fn)}, raised {type(error).__name__}: {error}"
+    )
+
+
+def checked(name: str, fn: Lowering, made: Any, val: Any, numbers: Callable[[Any], Any]) -> None:
+    """LoweringFailed for what is no value, or one of another shape or dtype than the operator
+    gives (``val``, where that is known).
+    """
+    vals = list(val) if isinstance(val, (list, tuple)) else [val]
+    given = list(made) if isinstance(made, (list, tuple)) else [made]
+    if val is None:
+        vals = [None] * len(given)
+    wanted = ", ".join(_told(v, numbers) for v in vals)
+    fits = len(given) == len(vals) and all(map(_is_result, given, vals, [numbers] * len(vals)))
+    if not fits:
+        found = ", ".join(_found(x) for x in given)
+        raise LoweringFailed(
+            f"the lowering of {name}, {_described(fn)}, gave {found}; expected {wanted}."
+        )
+
+
+def _is_result(x: Any, val: Any, numbers: Callable[[Any], Any]) -> bool:
+    if not isinstance(x, Value):
+        return False
+    if not isinstance(val, mortice.Tensor):
+        return True
+    return _found(x) == _told(val, numbers)
+
+
+def _found(x: Any) -> str:
+    return f"{x.dtype}{list(x.shape)}" if isinstance(x, Value) else type(x).__name__
+
+
+def _told(val: Any, numbers: Callable[[Any], Any]) -> str:
+    """A result as the operator gives it: dtype by the loop IR's name, and sizes."""
+    if not isinstance(val, mortice.Tensor):
+        return "a value of the trace (t.fn, t.cast, t.reduce, ...)"
+    return f"{loop_name(val.dtype)}{[int(numbers(n)) for n in val.shape]}"
+
+
+def _described(fn: Any) -> str:
+    code = getattr(fn, "__code__", None)
+    name = getattr(fn, "__qualname__", None) or repr(fn)
+    return name if code is None else f"{name} ({code.co_filename}:{code.co_firstlineno})"
 
 
 def _keys(op: Any) -> list[str]:

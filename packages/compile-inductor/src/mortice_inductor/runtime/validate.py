@@ -1,7 +1,12 @@
-"""``MORTICE_VALIDATE=1``: every value that a kernel stores is compared with eager's."""
+"""``MORTICE_VALIDATE=1``: every value that a kernel stores is compared with eager's.
+
+Where one differs, the operators that its kernel computes it from are compiled one by one, each run on
+eager's operands, and the first that differs alone is the one that is named.
+"""
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -10,12 +15,12 @@ import numpy as np
 import mortice
 from mortice.backend import array
 from mortice.errors import CompileError
-from mortice.fx import Interpreter
+from mortice.fx import Graph, GraphModule, Interpreter, Node, map_aggregate
 
 from ..compile import compile_graph
-from ..inputs import aliases
+from ..inputs import aliases, numbers_of
 from ..options import own_config
-from ..specs import Spec
+from ..specs import Spec, specs_of
 from .code import program_of
 from .program import Program
 
@@ -29,7 +34,8 @@ def validated(
 ) -> Any:
     """A program that compares itself with eager at every call."""
     made = compile_graph(gm, specs, aliases(inputs), numbers, validate=True)
-    return Validated(gm, program_of(made.plan, made.library, made.constants), made.checkpoints)
+    program = program_of(made.plan, made.library, made.constants)
+    return Validated(gm, program, made.checkpoints, numbers)
 
 
 class Recorder(Interpreter):
@@ -50,12 +56,14 @@ class Validated:
     """Eager first, on copies; then the program; then each kept value against its node's."""
 
     def __init__(
-        self, gm: Any, program: Program, checkpoints: tuple[tuple[str, int, str], ...]
-    ) -> None:
+        self, gm: Any, program: Program, checkpoints: tuple[tuple[str, int, str], ...],
+        numbers: Callable[[Any], Any],
+    ) -> None:  # fmt: skip
         self.gm = gm
         self.program = program
         self.plan = program.plan
         self.checkpoints = checkpoints
+        self.numbers = numbers
 
     @property
     def fast(self) -> Any:
@@ -78,8 +86,102 @@ class Validated:
         out = self.program.run(inputs, kept)
         for name, number, kernel in self.checkpoints:
             if number in kept:
-                _compare(name, kernel, kept[number], recorder.results.get(name))
+                error = difference(kept[number], recorder.results.get(name))
+                if error:
+                    raise self._wrong(name, kernel, error, recorder.results)
         return out
+
+    def _wrong(self, name: str, kernel: str, error: str, results: dict[str, Any]) -> WrongResult:
+        """What is wrong with a node's result: an operator, or how several were put together."""
+        stored = {one for one, _, _ in self.checkpoints}
+        fused = part_of_kernel(self.gm.graph, name, stored)
+        for node in fused:
+            alone = self._alone(node, results)
+            if alone:
+                among = f", one of [{_names(fused)}]" if len(fused) > 1 else ""
+                return WrongResult(
+                    f"operator {node.target} (node {node.name}{among} in {kernel}) {alone} compared "
+                    "with eager on the same operands. Leave it to the dispatcher with "
+                    f"mortice_inductor.make_fallback(mortice.ops.{node.target}) and report it."
+                )
+        return WrongResult(
+            f"the fusion of [{_names(fused)}] in {kernel} is wrong: its result, node {name}, {error} "
+            "compared with eager, and each of these operators alone gives what eager does. Compile "
+            'with options={"fusion": False} and report it.'
+        )
+
+    def _alone(self, node: Any, results: dict[str, Any]) -> str:
+        """How an operator compiled alone differs from eager; empty if it does not."""
+        made = alone(node, results, self.numbers)
+        if made is None:
+            return ""
+        gm, inputs = made
+        with own_config().patch(dict.fromkeys(_PASSES)):
+            specs = specs_of(inputs)
+            found = compile_graph(gm, specs, aliases(inputs), numbers_of(gm, inputs))
+        program = program_of(found.plan, found.library, found.constants)
+        expected = results[node.name]
+        expected = expected if isinstance(expected, (tuple, list)) else [expected]
+        wanted = [x for x in expected if isinstance(x, mortice.Tensor)]
+        return next(filter(None, map(difference, program.run(inputs, None), wanted)), "")
+
+
+_PASSES = (
+    "post_grad_custom_pre_pass", "post_grad_custom_post_pass", "pre_fusion_custom_pass",
+    "post_fusion_custom_pass",
+)  # fmt: skip
+
+
+def part_of_kernel(graph: Any, name: str, stored: set[str]) -> list[Any]:
+    """The nodes that a stored value is computed from in its kernel, in the graph's order: back to
+    those that are stored themselves.
+    """
+    wanted = {name}
+    found: list[Any] = []
+    for node in reversed(list(graph.nodes)):
+        if node.op == "call_function" and node.name in wanted:
+            found.append(node)
+            wanted |= {n.name for n in node.all_input_nodes if n.name not in stored}
+    return [n for n in reversed(found) if n.target is not operator.getitem]
+
+
+def alone(
+    node: Any, results: dict[str, Any], numbers: Callable[[Any], Any]
+) -> tuple[Any, tuple[Any, ...]] | None:
+    """(a graph of one operator, eager's operands); None for one that writes or draws, which gives
+    something else when it runs once more.
+    """
+    schema = getattr(node.target, "_schema", None)
+    if schema is None or schema.mutated or "nondeterministic_seeded" in node.target.tags:
+        return None
+    graph = Graph()
+    places: dict[str, Any] = {}
+
+    def given(x: Any) -> Any:
+        if not isinstance(x, Node):
+            return numbers(x)
+        value = results[x.name]
+        if not isinstance(value, mortice.Tensor):
+            return value
+        if x.name not in places:
+            places[x.name] = graph.placeholder(x.name)
+            places[x.name].meta["val"] = value
+        return places[x.name]
+
+    made = graph.call_function(
+        node.target, *map_aggregate((tuple(node.args), dict(node.kwargs)), given)
+    )
+    made.meta["val"] = expected = results[node.name]
+    outs = [made]
+    if isinstance(expected, (tuple, list)):
+        tensors = [i for i, x in enumerate(expected) if isinstance(x, mortice.Tensor)]
+        outs = [graph.call_function(operator.getitem, (made, i), {}) for i in tensors]
+    graph.output(tuple(outs))
+    return GraphModule({}, graph), tuple(results[name] for name in places)
+
+
+def _names(nodes: list[Any]) -> str:
+    return ", ".join(node.name for node in nodes)
 
 
 def _copied(x: Any) -> Any:
@@ -88,9 +190,10 @@ def _copied(x: Any) -> Any:
     return x.clone_state() if isinstance(x, mortice.Generator) else x
 
 
-def _compare(name: str, kernel: str, found: Any, expected: Any) -> None:
+def difference(found: Any, expected: Any) -> str:
+    """How a result differs from eager's, in words; empty if it does not."""
     if not isinstance(expected, mortice.Tensor):
-        return
+        return ""
     a, b = array(found), array(expected)
     if a.dtype.kind in "biu":
         wrong = (a != b).any()
@@ -105,8 +208,4 @@ def _compare(name: str, kernel: str, found: Any, expected: Any) -> None:
         worst = off.max(initial=0.0)
         wrong = not worst <= own_config().validate_tolerance
         error = f"is off by {worst:.2g} of the greatest element"
-    if wrong:
-        raise WrongResult(
-            f"node {name} of the graph, computed by {kernel}, {error} compared with eager. Leave "
-            "its operator to the dispatcher with mortice_inductor.make_fallback() and report it."
-        )
+    return error if wrong else ""

@@ -24,10 +24,11 @@ _READERS = {
 
 
 class Break(NamedTuple):
-    """One end of a graph: why, and the user's line."""
+    """One end of a graph: why, the user's line, and whether ``fullgraph=True`` allows it."""
 
     why: str
     line: str
+    allowed: bool = False
 
     def __str__(self) -> str:
         return f"{self.why}, at {self.line}" if self.line else self.why
@@ -53,7 +54,7 @@ def note(recorder: Any, why: str, *, allowed: bool = False) -> None:
         logger = None
     if not refused and logger is None and recorder.trace is None:
         return
-    found = Break(why, _line(recorder))
+    found = Break(why, _line(recorder), allowed)
     name = getattr(compiled, "__qualname__", None) or repr(compiled.fn)
     if recorder.trace is not None:
         recorder.trace.breaks.append(found)

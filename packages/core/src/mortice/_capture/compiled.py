@@ -50,6 +50,8 @@ class Compiled:
         self.replay: Any = Replay(self)
         self.native: Any = None
         self.records: list[CallTrace] = []
+        #: Where graphs ended in the call that was observed last (``breaks.Break``).
+        self.breaks: list[Any] = []
         self._keep_traces = 0
         self._until_native = NATIVE_AFTER
         self._trees: list[Tree] = []
@@ -169,6 +171,8 @@ class Compiled:
         THREAD.recorder = GLOBAL.current = None
         recorder.on = False
         watch_memory(-1)
+        if recorder.trace is not None:
+            self.breaks = recorder.trace.breaks
         if self._keep_traces and recorder.trace is not None:
             self.records = [*self.records, recorder.trace][-self._keep_traces :]
         recorder.trace = recorder.watch = recorder.prefix = recorder.place = None
@@ -182,6 +186,7 @@ class Compiled:
         with self._lock:
             self.segments = []
             self.records = []
+            self.breaks = []
             self._trees = []
             self._families = {}
             self._places = {}

@@ -17,6 +17,7 @@ from mortice._base.errors import InvalidValue, RegistrationError, nearest
 from mortice._dispatch.bind import bind
 from mortice._dispatch.modes import overload_of
 from mortice._dispatch.operator import Operator, get
+from mortice.fx.substitutes import not_an_overload
 from mortice.ops import OpOverload, OpOverloadPacket
 
 __all__ = [
@@ -126,6 +127,8 @@ class CustomDecompTable(MutableMapping[Any, Decomposition]):
         return op in self._given or self._declared(op) is not None
 
     def __setitem__(self, op: Any, function: Decomposition) -> None:
+        if not isinstance(op, OpOverload):
+            raise not_an_overload(op)
         self._given[op] = function
 
     def __delitem__(self, op: Any) -> None:

@@ -54,7 +54,9 @@ class Report:
     Attributes:
         name: Of the function. backend: Its name.
         segments: The graphs, in the order in which they were captured.
-        breaks: Why graphs ended before the function did, in the last observed call.
+        breaks: Why graphs ended before the function did, in the last observed call: what
+            ``fullgraph=True`` refuses. ends: Ends that it allows, as behind operators that may
+            refuse values.
         verdict: ``replay``, ``always run`` or ``not called yet``; reasons: Why a call is not
             replayed. calls: Kind -> how many were observed, replayed, or resumed half-way.
         guards: What replayed calls depend on. misses: Guards that failed, and what was found.
@@ -64,6 +66,7 @@ class Report:
     backend: str
     segments: tuple[SegmentReport, ...]
     breaks: tuple[str, ...]
+    ends: tuple[str, ...]
     verdict: str
     reasons: tuple[str, ...]
     calls: dict[str, int]
@@ -93,13 +96,13 @@ class Report:
 
 def report_of(compiled: Any) -> Report:
     """What is known of a compiled object so far."""
-    breaks = _breaks(compiled.records[-1]) if compiled.records else ()
     verdict = compiled.verdict
     return Report(
         _name(compiled),
         compiled.settings.backend_name,
         tuple(map(_segment, compiled.segments)),
-        tuple(breaks),
+        _ends(compiled, allowed=False),
+        _ends(compiled, allowed=True),
         verdict.name,
         tuple(map(str, verdict.reasons)),
         {name: getattr(verdict, name) for name in ("observed", "replayed", "resumed")},
@@ -139,8 +142,8 @@ def explain(fn: Callable[..., Any], **settings: Any) -> Callable[..., Report]:
     return explained
 
 
-def _breaks(trace: Any) -> list[str]:
-    return [str(one) for one in trace.breaks]
+def _ends(compiled: Any, allowed: bool) -> tuple[str, ...]:
+    return tuple(str(one) for one in compiled.breaks if one.allowed is allowed)
 
 
 def _segment(segment: Any) -> SegmentReport:
@@ -200,6 +203,8 @@ def _lines(report: Report) -> Iterable[str]:
         yield f"  missed: {text}"
     for text in report.breaks:
         yield f"  break: {text}"
+    for text in report.ends:
+        yield f"  end, which fullgraph allows: {text}"
     for segment in report.segments:
         yield f"{segment.name}: {segment.nodes} operators from {segment.line}"
         yield f"  ran {times(segment.hits)}" + ("" if segment.compiled else ", not compiled")

@@ -87,7 +87,8 @@ def _function(report: Report, number: int) -> Iterable[str]:
     calls = ", ".join(f"{count} {kind}" for kind, count in report.calls.items())
     yield f"<p>Verdict: {_verdict(report)}. Calls: {calls}.</p>"
     yield from _list("Why calls are not replayed", report.reasons)
-    yield from _list("Breaks: why graphs ended before the last call did", report.breaks)
+    yield from _list("Breaks: why graphs ended before the last observed call did", report.breaks)
+    yield from _list("Ends that fullgraph allows", report.ends)
     yield from _list("Why places were captured again", report.recompilations)
     yield from _list("Guards that failed", report.misses)
     if report.guards:

@@ -24,6 +24,7 @@ from mortice.fx.graph_module import GraphModule
 from mortice.fx.interpreter import Interpreter
 from mortice.fx.node import Node, map_aggregate
 from mortice.fx.stack import user_line
+from mortice.fx.substitutes import Substitutes, check_table
 from mortice.utils import pytree
 
 TRACING_MODES = ("real", "fake", "symbolic")
@@ -45,14 +46,18 @@ def make_fx(
 
     Args:
         f: a function or a Module; tensors that it uses and that are no arguments become attributes.
-        decomposition_table: overload -> a function that is traced in its place.
+        decomposition_table: overload -> a function that is traced in its place; NotImplemented from
+            it leaves the operator. Results of another shape or dtype are refused.
         tracing_mode: ``"real"`` runs on the arguments themselves; ``"fake"`` on tensors without data;
             ``"symbolic"`` on those with symbolic sizes and integers.
         functional: write no in-place operators: the graph computes new values, and copies those of
             arguments and attributes that ``f`` writes to at its end. Else nodes are as they ran.
 
-    Raises TraceError where ``f`` needs the value of a tensor that depends on the arguments.
+    Raises TraceError where ``f`` needs the value of a tensor that depends on the arguments,
+    InvalidValue for a table that is none and for results of its functions that do not fit,
+    InvalidState for a function that calls its own operator without end.
     """
+    check_table(decomposition_table)
     if tracing_mode not in TRACING_MODES:
         raise InvalidValue(
             f"unexpected tracing mode {tracing_mode!r}; expected one of {', '.join(TRACING_MODES)}."
@@ -81,9 +86,8 @@ def trace(
     ``fake_mode``: the mode of tensors without data, where it is not that of an argument.
     """
     leaves, spec = pytree.tree_flatten((args, kwargs))
-    table = {} if decomposition_table is None else decomposition_table
     with Faking(tracing_mode, leaves, fake_mode) as faking:
-        session = _Session(f, table, functional, faking)
+        session = _Session(f, decomposition_table, functional, faking)
         session.mode.keeps_differentiable = keeps_differentiable
         leaves = [faking.leaf(x) for x in leaves]
         for name, leaf in zip(_names(f, args, kwargs), leaves):
@@ -145,11 +149,13 @@ _READS = frozenset(("_local_scalar_dense", "equal", "is_nonzero", "item"))
 class _Session:
     """One trace: the graph as far as it is recorded, and which node stands for which tensor."""
 
-    def __init__(self, f: Any, table: Mapping[Any, Any], functional: bool, faking: Faking) -> None:
+    def __init__(
+        self, f: Any, table: Mapping[Any, Any] | None, functional: bool, faking: Faking
+    ) -> None:
         self.graph = Graph()
         self.faking = faking
         self.functional = functional
-        self.table = table
+        self.substitutes = None if table is None else Substitutes(table, faking)
         self.values = Values(self._record_view)
         self.mode = _TraceMode(self)
         self.attributes: dict[str, Any] = {}
@@ -237,10 +243,8 @@ class _Session:
     def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run an operator and record it."""
         op: Operator = func.operator
-        decomposed = self.table.get(func)
-        if decomposed is not None:
-            with self.mode:
-                result = decomposed(*args, **kwargs)
+        if self.substitutes is not None:
+            result = self.substitutes.run(func, args, kwargs, self.mode)
             if result is not NotImplemented:
                 return result
         if op.schema.mutated and self.functional:
