@@ -185,3 +185,23 @@ def test_a_recurrent_net_by_hand(compile: Any) -> None:
     for steps in (6, 2):
         xs = mortice.ones(steps, 2, 4)
         same(compiled(xs, mortice.zeros(2, 4)), f(xs, mortice.zeros(2, 4)))
+
+
+@pytest.mark.parametrize("dynamic", [None, True, False])
+@pytest.mark.parametrize("own", [True, False])
+def test_memory_that_was_written_through_a_view_keeps_its_layout(
+    compile: Any, own: bool, dynamic: bool | None
+) -> None:
+    def f(x: Any) -> Any:
+        y = x.clone() if own else x
+        y.movedim(1, 0)[mortice.tensor([0, 1])] = 1
+        w = y.clone()
+        w.flatten()[3:].zero_()
+        return w, y * 2
+
+    compiled = compile(f, dynamic=dynamic)
+    for n in (8, 8, 6, 4):
+        x = mortice.arange(15.0 * n).view(n, 5, 3).sin()
+        expected, found = f(x.clone()), compiled(x.clone())
+        same(found, expected)
+        assert [t.stride() for t in found] == [t.stride() for t in expected]

@@ -130,6 +130,8 @@ class Builder:
         """The node that has a slot's value now."""
         value = self.values[slot.cell]
         if slot is value.slot:
+            if value.version:  # what follows has the memory's strides, or strides that follow from them
+                self._laid_out(value)
             return value.node
         if isinstance(slot, Leaf):
             return self.leaf_nodes[slot]
@@ -139,12 +141,19 @@ class Builder:
         assert slot.base is not None
         source = self.read(slot.base)
         if slot.base is value.slot:
-            saved, self.grad = self.grad, self._has_history(slot.base)
-            source = value.node = self._dense(source, self.vals[slot.base]._a.strides)
-            self.grad = saved  # the copy is the memory's value from now on, whoever reads it first
+            source = self._laid_out(value)
         node = self._view(slot, source)
         value.views[slot] = (value.version, node)
         return node
+
+    def _laid_out(self, value: _Value) -> Node:
+        """A memory's value with the strides of the memory; it is its value from now on, whoever reads it
+        first.
+        """
+        saved, self.grad = self.grad, self._has_history(value.slot)
+        value.node = self._dense(value.node, self.vals[value.slot]._a.strides)
+        self.grad = saved
+        return value.node
 
     def _dense(self, node: Node, strides: Sequence[int]) -> Node:
         """A node's value with the strides that its memory has, on which views depend."""

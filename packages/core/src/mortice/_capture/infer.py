@@ -9,6 +9,7 @@ from typing import Any
 from mortice._autograd.grad_mode import no_grad
 from mortice._base.errors import DynamicOutputShape
 from mortice._capture import effects
+from mortice._capture.refusals import looks_at
 from mortice._dispatch.operator import Operator, get
 from mortice._dispatch.state import unrecorded
 from mortice._tensor import rows
@@ -116,13 +117,17 @@ _COMPUTED: dict[Any, bool] = {}
 
 
 def is_computed(op: Operator, beneath: int, args: Any) -> bool:
-    """Whether a device's kernel takes operands of these dtypes, found by trying one element.
+    """Whether a device's kernel takes operands of these dtypes, and numbers that it may refuse, found
+    by trying one element.
 
     Shape rules leave it to kernels to refuse dtypes, and a kernel would refuse late: after what
     Python does meanwhile. Elementwise operators and reductions alone can be tried so.
     """
+    refusable = any(type(x) in NUMBERS and looks_at(op, args, x) for x in args)
     if op.row.functional:
         op = functional(op)
+    if refusable:
+        return _tried(op, args)
     if not _TRIED.intersection(op.row.tags) or _takes_floats(op, args):
         return True
     kinds = tuple(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from mortice._capture.kernels import Call
+from mortice._capture.refusals import looks_at
 from mortice._tensor.array import PendingArray
 from mortice._tensor.make import storage_of
 from mortice._tensor.storage import Storage
@@ -30,8 +31,9 @@ def signature_of(
             found = [(None, None) if t is None else _operand(recorder, t, fresh) for t in x]  # pyright: ignore[reportUnknownVariableType]
             part = tuple(p for p, _ in found)
             want = tuple(w for _, w in found)
-        elif (x is not None and kind in "NO") or (
-            kind == "F" and not _is_default(call, len(wants), x)
+        elif x is not None and (
+            (kind in "NO" or (kind == "F" and not _is_default(call, len(wants), x)))
+            and not looks_at(call.op, args, x)
         ):
             part = want = type(x) if type(x) in _INPUT_NUMBERS else x
             part = (part, type(x))

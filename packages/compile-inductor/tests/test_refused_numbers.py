@@ -1,0 +1,93 @@
+"""What eager refuses because of a number's value is refused by compiled code, replayed or not."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import mortice
+from mortice.nn import functional as F
+
+INF, NAN = math.inf, math.nan
+
+
+def filled(x: Any, v: Any) -> Any:
+    x = x.clone()
+    x[1] = v
+    return x
+
+
+#: name -> (function, dtype, numbers, some of them refused).
+CASES: dict[str, tuple[Callable[[Any, Any], Any], str, list[Any]]] = {
+    "masked_fill": (lambda x, v: x.masked_fill(x > 0, v), "uint8", [1, 2, -1, 300]),
+    "masked_fill_": (lambda x, v: x.clone().masked_fill_(x > 0, v), "uint8", [1, 2, -1, 300]),
+    "masked_fill half": (lambda x, v: x.masked_fill(x > 0, v), "float16", [-1e4, -INF, -1e9]),
+    "masked_fill float": (lambda x, v: x.masked_fill(x > 0, v), "float32", [-1e4, -INF, 1e39]),
+    "masked_fill int": (lambda x, v: x.masked_fill(x > 0, v), "float32", [1, 2, 10**39]),
+    "fill_": (lambda x, v: x.clone().fill_(v), "int64", [1.0, 2.5, INF, NAN]),
+    "full": (
+        lambda x, v: x + mortice.full((3,), v, dtype=mortice.int64),
+        "int64",
+        [1.0, 2.5, INF, NAN],
+    ),
+    "full_like": (lambda x, v: mortice.full_like(x, v), "int64", [1.0, 2.5, INF, NAN]),
+    "new_full": (lambda x, v: x.new_full((3,), v), "int64", [1.0, 2.5, INF, NAN]),
+    "setitem": (filled, "int64", [1.0, 2.5, INF, NAN]),
+    "threshold": (lambda x, v: F.threshold(x, v, 1.0), "int64", [1.0, 2.5, INF, NAN]),
+    "hardtanh": (lambda x, v: F.hardtanh(x, -2.0, v), "int64", [1.0, 2.5, INF, NAN]),
+    "fill_diagonal_": (
+        lambda x, v: mortice.zeros(3, 3, dtype=mortice.int64).fill_diagonal_(v) + x,
+        "int64",
+        [1.0, 2.5, INF, NAN],
+    ),
+    "softshrink": (lambda x, v: F.softshrink(x, v), "float32", [0.5, 1.5, -1.0]),
+    "celu": (lambda x, v: F.celu(x, v), "float32", [0.5, 1.5, 0.0]),
+    "floor_divide": (lambda x, v: x // v, "int64", [1, 2, 0]),
+    "remainder": (lambda x, v: x % v, "int64", [1, 2, 0]),
+    "pow_": (lambda x, v: x.clone().pow_(v), "int64", [1, 2, -1]),
+    "dropout": (
+        lambda x, v: F.dropout(x, v, training=True) * 0,
+        "float32",
+        [0.25, 0.5, 1.5, -0.5],
+    ),
+    "normal_": (lambda x, v: x.clone().normal_(0.0, v) * 0, "float32", [0.25, 0.5, -1.0]),
+    "isclose": (lambda x, v: mortice.isclose(x, x, rtol=v), "float32", [0.25, 0.5, -1.0]),
+}
+
+
+def outcome(f: Callable[..., Any], x: Any, v: Any) -> Any:
+    try:
+        found = f(x, v)
+    except Exception as error:
+        return type(error), str(error)
+    return found.dtype, found.flatten().tolist()
+
+
+@pytest.mark.parametrize("backend", ["inductor", "aot_eager"])
+@pytest.mark.parametrize("name", CASES)
+def test_numbers_are_refused_whenever_they_come(name: str, backend: str) -> None:
+    f, dtype, numbers = CASES[name]
+    x = mortice.arange(3).to(getattr(mortice, dtype))
+    compiled = mortice.compile(f, backend=backend)
+    refused = 0
+    for v in [*numbers[:1] * 3, *numbers, *numbers[::-1], *numbers]:
+        expected = outcome(f, x, v)
+        refused += isinstance(expected[0], type)
+        found = outcome(compiled, x, v)
+        if isinstance(expected[0], type):
+            assert found == expected, v
+        else:
+            assert found[0] == expected[0]
+            assert found[1] == pytest.approx(expected[1], nan_ok=True), v
+    assert refused
+
+
+def test_numbers_that_are_not_looked_at_stay_inputs() -> None:
+    compiled = mortice.compile(lambda x, v: mortice.full_like(x, v) + x.clamp(max=v))
+    x = mortice.arange(3.0)
+    for v in (1.0, 2.5, INF):
+        compiled(x, v)
+    assert len(compiled.segments) == 1
