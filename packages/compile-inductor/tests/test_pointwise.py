@@ -131,6 +131,31 @@ def test_powers() -> None:
     check(lambda c, a: c("pow.Tensor_Scalar", a, 2), values("int32", 64))
 
 
+@pytest.mark.parametrize("exponent", [0, 0.5, -0.5, 1, 1.5, -1, 2, -2, 3])
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_powers_of_special_numbers(dtype: str, exponent: float) -> None:
+    inf = float("inf")
+    x = mortice.tensor([inf, -inf, 0.0, -0.0, 1.5, -1.5, 4.0, float("nan")])
+    x = x.to(getattr(mortice, dtype))
+    found, expected = mortice.compile(lambda x: x**exponent)(x), x**exponent
+    assert found.dtype is expected.dtype
+    number = ~expected.isnan()
+    assert mortice.equal(number, ~found.isnan()), (found, expected)
+    assert mortice.allclose(found[number].double(), expected[number].double())
+    assert mortice.equal(found.signbit()[number], expected.signbit()[number]), (found, expected)
+
+
+@pytest.mark.parametrize("dtype", ["int64", "uint8", "float32"])
+def test_squares_and_cubes_are_products(dtype: str) -> None:
+    x = values(dtype, 70)
+    for exponent in (2, 3):
+        compiled = mortice.compile(lambda x: x**exponent, backend="inductor")  # noqa: B023
+        assert mortice.allclose(compiled(x).double(), (x**exponent).double())
+        code = compiled.segments[0].module.meta["output_code"]()
+        assert " mul " in code
+        assert " pow " not in code
+
+
 def test_special_values() -> None:
     inf, nan = float("inf"), float("nan")
     x = mortice.tensor([0.0, -0.0, inf, -inf, nan, 1.0, -1.0, 1e-42])

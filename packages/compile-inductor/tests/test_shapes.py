@@ -90,6 +90,35 @@ def test_embedding_and_gather_fuse_with_what_follows() -> None:
     check(lambda c, a, i: c("index_select", a, 1, i), x, mortice.tensor([5, 0, 0, 1]))
 
 
+LOOKUPS: dict[str, Any] = {
+    "index": lambda y, i: y[i],
+    "embedding": lambda y, i: mortice.nn.functional.embedding(i, y),
+    "index_select": lambda y, i: y.index_select(0, i),
+}
+REDUCED: dict[str, Any] = {
+    "sum": lambda y, found: (found.exp()[:, None] * y).sum(1),
+    "mean": lambda y, found: (found.exp()[:, None] * y).mean(1),
+    "softmax": lambda y, found: (found.tanh()[:, None] + y).softmax(1),
+}
+
+
+@pytest.mark.parametrize("lookup", LOOKUPS)
+@pytest.mark.parametrize("reduced", REDUCED)
+def test_rows_looked_up_and_dear_are_laid_down(lookup: str, reduced: str) -> None:
+    def fn(y: Any, i: Any) -> Any:
+        return REDUCED[reduced](y, LOOKUPS[lookup](y, i))
+
+    at = mortice.tensor([0, 3, 3])
+    y = rand(4, 9).requires_grad_()
+    expected = fn(y, at)
+    expected.square().sum().backward()
+    slope, y.grad = y.grad, None
+    found = mortice.compile(fn, backend="inductor")(y, at)
+    found.square().sum().backward()
+    assert_same(found.detach(), expected.detach())
+    assert_same(y.grad, slope, rtol=4)
+
+
 @pytest.mark.parametrize("at", [
     [(0, [1, -1, 2])], [(1, [0, 1]), (2, [3, -4])], [(0, [[0], [1]]), (2, [1, 2, 3])],
 ])  # fmt: skip

@@ -14,6 +14,7 @@ from .formulas import Operand
 from .registry import (
     LOWERINGS,
     Fallback,
+    check_accepts,
     check_kinds,
     compute,
     float_of,
@@ -185,34 +186,42 @@ for _name in ("remainder", "fmod"):
     LOWERINGS[f"{_name}.Tensor"] = LOWERINGS[f"{_name}.Scalar"] = _remainder_by(_name)
 
 
-@lowers("pow.Tensor_Scalar")
-def _pow_scalar(t: Trace, x: Value, exponent: Any) -> Value:
-    dtype = result_dtype(x, exponent)
-    inner = computes_as(dtype)
-    base = operand(t, x, inner)
-    if isinstance(exponent, (int, float)) and not isinstance(exponent, bool):
-        if exponent in (1, 2, 3):
-            out = base
-            for _ in range(int(exponent) - 1):
-                out = t.fn("mul", out, base)
-            return t.cast(out, dtype)
-        if exponent == 0.5 and is_float(inner):
-            return t.cast(t.fn("sqrt", base), dtype)
-        if exponent == -0.5 and is_float(inner):
-            return t.cast(t.fn("rsqrt", base), dtype)
-        if exponent == -1 and is_float(inner):
-            return t.cast(t.fn("reciprocal", base), dtype)
-    return compute(t, "pow", x, exponent, dtype=dtype)
+#: Powers that eager does by other means, which differ at -0 and -inf; that of -1/2 not in 16 bits.
+_POWERS: dict[float, Callable[[Trace, Value], Value]] = {
+    1: lambda t, x: x,
+    2: lambda t, x: t.fn("mul", x, x),
+    3: lambda t, x: t.fn("mul", t.fn("mul", x, x), x),
+    -1: lambda t, x: t.fn("reciprocal", x),
+    -2: lambda t, x: t.fn("reciprocal", t.fn("mul", x, x)),
+    0.5: lambda t, x: t.fn("sqrt", x),
+    -0.5: lambda t, x: t.fn("reciprocal", t.fn("sqrt", x)),
+}
 
 
-@lowers("pow.Tensor_Tensor", "pow.Scalar")
+def _simple_power(exponent: Any, dtype: str) -> Callable[[Trace, Value], Value] | None:
+    if not isinstance(exponent, (int, float)) or isinstance(exponent, bool):
+        return None
+    if dtype in ("f16", "bf16") and exponent == -0.5:
+        return None
+    if not is_float(dtype) and exponent not in (1, 2, 3):
+        return None
+    return _POWERS.get(exponent)
+
+
+@lowers("pow.Tensor_Tensor", "pow.Tensor_Scalar", "pow.Scalar")
 def _pow(t: Trace, x: Any, exponent: Any) -> Value:
-    return compute(t, "pow", x, exponent, dtype=result_dtype(x, exponent))
+    dtype = result_dtype(x, exponent)
+    simple = _simple_power(exponent, dtype)
+    if simple is None or not isinstance(x, Value):
+        return compute(t, "pow", x, exponent, dtype=dtype)
+    inner = computes_as(dtype)
+    check_accepts("mul", inner)
+    return t.cast(simple(t, operand(t, x, inner)), dtype)
 
 
 @lowers("square")
 def _square(t: Trace, x: Value) -> Value:
-    return _pow_scalar(t, x, 2)
+    return _pow(t, x, 2)
 
 
 @lowers("frac")

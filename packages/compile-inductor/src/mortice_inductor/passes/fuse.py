@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from ..ir import index as ix
-from ..ir.cells import Buffer, Evaluator, Misfit, cells_under
+from ..ir.cells import Buffer, Cell, Evaluator, Misfit, cells_under
 from ..ir.index import Expr
 from ..ir.values import SCALARS, Shape, Value, walk
 
@@ -240,8 +240,8 @@ class Fusion:
         kernel.reads -= set(other.places)
         for v in other.stores:
             kernel.places[v.uid] = place_of(kernel, v)
+        kernel.reads |= found - set(other.places)
         for v in other.stores:
-            kernel.reads |= self._trial(kernel, v)
             kernel.stores.append(v)
             self.maker[v.uid] = kernel
         other.stores, other.places, other.reads = [], {}, set()
@@ -253,7 +253,7 @@ class Fusion:
         places = {v.uid: place_of(kernel, v) for v in other.stores}
         evaluator = Evaluator(kernel.sizes, self.buffers, {**kernel.places, **places}, kernel.rows)
         for v in other.stores:
-            evaluator.define(v, places[v.uid])
+            _check_lookups(kernel, v, evaluator.define(v, places[v.uid]))
         for r in kernel.reductions:
             for a in r.args:
                 evaluator.of(a, kernel.operands[r.uid])
@@ -327,13 +327,7 @@ class Fusion:
             for a in v.args:
                 evaluator.of(a, index)
             return evaluator.reads
-        cell = evaluator.define(v, place_of(kernel, v))
-        if (
-            kernel.reduced
-            and v.numel == math.prod(kernel.kept)
-            and any(c.op == "gather" or (c.op == "load" and c.args) for c in cells_under([cell]))
-        ):
-            raise Misfit("looks up elements once per row")
+        _check_lookups(kernel, v, evaluator.define(v, place_of(kernel, v)))
         return evaluator.reads
 
     def _fits_loops(self, kernel: Kernel, v: Value) -> bool:
@@ -453,6 +447,16 @@ def place_of(kernel: Kernel, v: Value) -> tuple[Expr, ...]:
         shape = first.args[0].shape
         return ix.reshape(kernel.operands[first.uid], shape, v.shape, kernel.sizes)
     raise Misfit(f"has {v.numel} elements, not {math.prod(kernel.sizes)}")
+
+
+def _check_lookups(kernel: Kernel, v: Value, cell: Cell) -> None:
+    """Misfit if what ``v`` is computed from, once per row, is looked up or read under a mask."""
+    if (
+        kernel.reduced
+        and v.numel == math.prod(kernel.kept)
+        and any(c.op == "gather" or (c.op == "load" and c.args) for c in cells_under([cell]))
+    ):
+        raise Misfit("looks up elements once per row")
 
 
 def store_expression(kernel: Kernel, v: Value, strides: Shape) -> Expr:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..ir.roots import Roots
 from ..ir.values import SCALARS, Trace, Value, walk
+from .rounding import decided_upon, is_round_trip
 
 if TYPE_CHECKING:
     from ..lowering.graph import Lowered
@@ -15,15 +16,19 @@ Rule = Callable[[Trace, Value], Value | None]
 
 
 def simplify(lowered: Lowered, keep_casts: bool) -> Roots:
-    """What the graph must compute, simplified."""
+    """What the graph must compute, simplified. ``keep_casts``: 16-bit values are rounded wherever
+    eager does, and not only where something is decided upon them.
+    """
     t = lowered.trace
     roots = Roots(lowered.outputs, lowered.writes, lowered.checks, lowered.named)
     done: dict[int, Value] = {}
+    exact: set[int] = set() if keep_casts else decided_upon(roots.values())
     for v in walk(roots.values()):
         args = tuple(done[a.uid] for a in v.args)
         t.where = v.where
         new = _remade(t, v, args)
-        done[v.uid] = new if keep_casts and new.op == "cast" else _ruled(t, new)
+        kept = new.op == "cast" if keep_casts else v.uid in exact and is_round_trip(new)
+        done[v.uid] = new if kept else _ruled(t, new)
     return Roots(
         tuple(_own(t, done[v.uid]) if isinstance(v, Value) else v for v in roots.outputs),
         tuple((k, done[v.uid]) for k, v in roots.writes),
@@ -65,7 +70,7 @@ def _cast(t: Trace, v: Value) -> Value | None:
     if inner.op != "cast":
         return None
     first = inner.args[0]
-    if inner.dtype in ("f16", "bf16") and first.dtype == "f32" and v.dtype in ("f32", "f64"):
+    if is_round_trip(v):
         return t.cast(first, v.dtype)
     if _widens(first.dtype, inner.dtype) and _widens(inner.dtype, v.dtype):
         return t.cast(first, v.dtype)
