@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextvars
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from mortice._autograd.grad_mode import no_grad, set_grad_enabled
@@ -187,12 +188,17 @@ class Training:
         """The backward graph for outputs of which some receive a gradient."""
         traced, saved = self._joint()
         half = None
+        joint = traced.joint
         with self.stages.undisturbed():
             if not all(given):  # what belongs to outputs without a gradient is left out
                 other = self.stages.joint(given).joint
-                half = backward_half(other, counterparts(traced.joint, saved, other))
+                half = backward_half(other, counterparts(joint, saved, other))
+                # Where that needs what was not kept, their gradients are zeros, but inputs of which
+                # the others are no functions have none all the same.
+                grads = [None if o is None else g for g, o in zip(joint.grads, other.grads)]
+                joint = replace(joint, grads=tuple(grads))
             if half is None:
-                half = backward_half(traced.joint, saved)
+                half = backward_half(joint, saved)
         assert half is not None, "the cut leaves nothing that the backward graph needs"
         return half
 

@@ -195,15 +195,19 @@ def backward_half(joint: Joint, saved: Sequence[Node | None]) -> Backward | None
 
 def counterparts(joint: Joint, saved: Sequence[Node], other: Joint) -> list[Node | None]:
     """For values kept of one joint graph, the same computations in another of the same primals."""
-    names = _computations(joint)
-    found = {text: node for node, text in _computations(other).items()}
+    ids: dict[str, int] = {}
+    names = _computations(joint, ids)
+    found = {text: node for node, text in _computations(other, ids).items()}
     return [found.get(names[node]) for node in saved]
 
 
-def _computations(joint: Joint) -> dict[Node, str]:
-    """Each forward node and what it computes, in terms of the primals."""
+def _computations(joint: Joint, ids: dict[str, int]) -> dict[Node, str]:
+    """Each forward node and what it computes, in terms of the primals.
+
+    ``ids`` numbers computations, the same in all graphs that are to be compared.
+    """
     known: dict[Node, str] = {}
-    ids: dict[str, int] = {}
+    seen: set[str] = set()
     place = {node: i for i, node in enumerate(joint.primals)}
     for node in forward_nodes(joint):
         if node in place:
@@ -211,9 +215,10 @@ def _computations(joint: Joint) -> dict[Node, str]:
         else:
             operands = map_arg((node.args, dict(node.kwargs)), lambda n: _Named(ids[known[n]]))
             text = f"{node.op} {node.target} {operands!r}"
-        while text in ids and costs.recomputing(node) >= INFINITE:
+        while text in seen and costs.recomputing(node) >= INFINITE:
             text += " again"  # two draws of random numbers are two values
         known[node] = text
+        seen.add(text)
         ids.setdefault(text, len(ids))
     return known
 
