@@ -1,4 +1,8 @@
-"""Comparing what ranks are about to do, where ``config.distributed_debug`` asks for it."""
+"""What ranks must agree on when they begin an operation, and telling those apart that do not.
+
+``Comparison`` asks through the store, where ``config.distributed_debug`` wants it; ``Opening``
+(opening.py) through the backend.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +27,7 @@ _ALIKE = {
 
 
 def fingerprint(call: Call) -> str:
-    """What all ranks must agree on: ``all_reduce SUM float32[3, 4]``."""
+    """What all ranks must agree on: ``all_reduce SUM float32 12``."""
     words = [call.name]
     if call.op is not None:
         words.append(call.op.name)
@@ -35,7 +39,22 @@ def fingerprint(call: Call) -> str:
     if call.name in _ALIKE and call.counts is None:
         alike = getattr(call, _ALIKE[call.name])
         words.append(str(alike[0].numel()))
+    elif call.name == "all_gather" and call.counts is not None:
+        words.append(", ".join(map(str, call.counts[0])))
     return " ".join(words)
+
+
+class RanksDisagree(DistBackendError):
+    """Ranks do different things. Others are told the reason when they find this rank missing."""
+
+
+def told_apart(told: list[str], ranks: tuple[int, ...]) -> str:
+    """What each of ``ranks`` said, those that said something else first."""
+    usual, _ = Counter(told).most_common(1)[0]
+    odd = [f"rank {ranks[k]}: {text}" for k, text in enumerate(told) if text != usual]
+    others = [str(ranks[k]) for k, text in enumerate(told) if text == usual]
+    rest = f"{'rank' if len(others) == 1 else 'ranks'} {', '.join(others)}"
+    return f"{'; '.join(odd)}; {rest}: {usual}"
 
 
 class Comparison:
@@ -67,11 +86,4 @@ class Comparison:
         self._store.delete_key(f"doing/{self._last}/{self._rank}")
         self._last = call.sequence
         if len(set(told)) > 1:
-            raise DistBackendError(f"the ranks disagree: {self._told_apart(told)}")
-
-    def _told_apart(self, told: list[str]) -> str:
-        usual, _ = Counter(told).most_common(1)[0]
-        odd = [f"rank {self._ranks[k]}: {text}" for k, text in enumerate(told) if text != usual]
-        others = [str(self._ranks[k]) for k, text in enumerate(told) if text == usual]
-        rest = f"{'rank' if len(others) == 1 else 'ranks'} {', '.join(others)}"
-        return f"{'; '.join(odd)}; {rest}: {usual}"
+            raise RanksDisagree(f"the ranks disagree: {told_apart(told, self._ranks)}")

@@ -97,9 +97,7 @@ class Composed(ABC):
     def all_reduce(self, data: Array, op: str) -> None:
         """Reduce everybody's data into everybody's."""
         if data.nbytes <= SMALL:
-            every = np.empty(self.size * data.size, data.dtype)
-            self.all_gather(_bytes(every), _bytes(data))
-            fold(parts_of(every, self.size), op, data)
+            self.all_reduce_at_once(data, op)
             return
         share = -(-data.size // self.size)
         whole = np.zeros(share * self.size, data.dtype)
@@ -108,6 +106,12 @@ class Composed(ABC):
         self._reduce_shares(mine, whole, op)
         self.all_gather(_bytes(whole), _bytes(mine))
         data[...] = whole[: data.size]
+
+    def all_reduce_at_once(self, data: Array, op: str) -> None:
+        """Let everybody have everybody's whole data, and reduce them for itself."""
+        every = np.empty(self.size * data.size, data.dtype)
+        self.all_gather(_bytes(every), _bytes(data))
+        fold(parts_of(every, self.size), op, data)
 
     def reduce(self, data: Array, op: str, root: int) -> None:
         """Reduce everybody's data into the root's."""

@@ -18,11 +18,13 @@ from mortice._tensor.rows import bump
 from mortice._types.device import CPU
 from mortice.errors import OperationTimeout
 
+from . import messages
 from .communicator import Call, Communicator, Setup
 from .composed import Composed, split
-from .fold import Array
+from .fold import Array, fold
 from .interrupts import Abortable
 from .lanes import Lanes
+from .opening import Opening
 from .reduce_op import ReduceOp
 from .store.base import Deadline
 from .watcher import Watcher
@@ -48,6 +50,9 @@ class HostCommunicator(Composed, Communicator):
     #: Whether the library may wait forever: then a watcher ends the waits of callers, whatever
     #: becomes of the call, and operations always run in threads.
     may_hang: ClassVar[bool] = False
+    #: Whether ranks tell each other what they are about to do before each collective, by
+    #: ``all_gather``; for libraries that do not survive it when ranks give different sizes.
+    opens: ClassVar[bool] = False
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
@@ -59,6 +64,7 @@ class HostCommunicator(Composed, Communicator):
         self._turn = threading.Lock()
         self._queued = 0
         self._watcher = Watcher(setup, self._break) if self.may_hang else None
+        self._opening = Opening(setup.ranks) if self.opens and setup.size > 1 else None
 
     def remaining(self) -> float:
         """Seconds that the present operation may still take; raises OperationTimeout after them."""
@@ -132,11 +138,20 @@ class HostCommunicator(Composed, Communicator):
         if error is None:
             try:
                 self.setup.before(call)
+                if call.name not in _OPEN_THEMSELVES:
+                    self.open(call)
                 return _STEPS[call.name](self, call)
             except BaseException as raised:
                 error = raised
                 self._break(raised)
         raise self.setup.explain(call, error)
+
+    def open(self, call: Call, data: Array | None = None) -> list[Array] | None:
+        """Where the backend opens collectives: tell what is to be done, and raise if others differ.
+
+        Returns everybody's ``data`` where these are small enough to go along.
+        """
+        return None if self._opening is None else self._opening(self, call, data)
 
     def _break(self, error: BaseException) -> None:
         with self._break_lock:
@@ -224,7 +239,11 @@ def _all_reduce(comm: HostCommunicator, call: Call) -> None:
     if op.name == "PREMUL_SUM":
         data[...] = prepared(data, op)
     known, name = as_known(data, op)
-    comm.all_reduce(known, name)
+    every = comm.open(call, known)
+    if every is None:
+        comm.all_reduce(known, name)
+    else:
+        fold(every, name, known)
     finish(data, op, comm.size)
     put_back(tensor, data)
 
@@ -341,21 +360,24 @@ def _all_to_all(comm: HostCommunicator, call: Call) -> None:
 
 
 def _send(comm: HostCommunicator, call: Call) -> None:
-    comm.send(_bytes(flat_of(call.inputs[0])), call.root, call.tag)
+    messages.send(comm, call, flat_of(call.inputs[0]))
 
 
 def _recv(comm: HostCommunicator, call: Call) -> int:
     (tensor,) = call.outputs
     data = flat_of(tensor)
-    source = comm.recv(_bytes(data), call.root, call.tag)
+    source = messages.recv(comm, call, data)
     put_back(tensor, data)
     return source
 
 
 def _barrier(comm: HostCommunicator, call: Call) -> None:
-    comm.barrier()
+    if not comm.opens:  # else all have come by now
+        comm.barrier()
 
 
+# Those whose own step does it, with data; and those that not all ranks do.
+_OPEN_THEMSELVES = ("all_reduce", "send", "recv")
 _STEPS: dict[str, Callable[[Any, Call], Any]] = {
     "all_reduce": _all_reduce,
     "reduce": _reduce,

@@ -13,6 +13,7 @@ import time
 from mortice.errors import DistBackendError, DistError, OperationTimeout, StoreTimeout
 
 from .communicator import Call
+from .comparison import RanksDisagree
 from .store.base import Store
 
 # How long after a failure the others' reports are awaited. A peer whose connection broke has most
@@ -55,7 +56,7 @@ class Watch:
 
     def report(self, group: str, text: str) -> None:
         """Tell the others of a failure."""
-        self._store.append(f"failed/{group}", f"{self.rank}:{text}\n")
+        self._store.append(f"failed/{group}", f"{self.rank}:{' '.join(text.split())}\n")
 
     def reports(self, group: str) -> dict[int, str]:
         """The first failure that each rank told of."""
@@ -117,7 +118,9 @@ class Explainer:
 
     def _explained(self, call: Call, error: BaseException) -> DistBackendError:
         late = isinstance(error, TimeoutError) or "timed out" in str(error).lower()
-        gone, missing = self._blame(call, late=late)
+        # What a library says of its connections tells the others nothing; this does.
+        why = f" ({error})" if isinstance(error, RanksDisagree) else ""
+        gone, missing = self._blame(call, f"{call}{why}", late=late)
         cause = " ".join(str(error).split()) or type(error).__name__
         kind = OperationTimeout if late and not gone else DistBackendError
         made = kind(
@@ -136,15 +139,15 @@ class Explainer:
             f"(backend {self._backend}, {len(self._ranks)} ranks)"
         )
 
-    def _blame(self, call: Call, *, late: bool) -> tuple[tuple[int, ...], str]:
+    def _blame(self, call: Call, report: str, *, late: bool) -> tuple[tuple[int, ...], str]:
         """Who is gone, and a text about who is gone, failed or silent."""
         try:
-            self._watch.report(self._group, str(call))
-            return self._gathered(call, late=late)
+            self._watch.report(self._group, report)
+            return self._gathered(report, late=late)
         except DistError as error:
             return (), f"the store that says who is alive does not answer either ({error}); "
 
-    def _gathered(self, call: Call, *, late: bool) -> tuple[tuple[int, ...], str]:
+    def _gathered(self, report: str, *, late: bool) -> tuple[tuple[int, ...], str]:
         """Wait a little for the news of what happened to arrive."""
         end = time.monotonic() + (_GRACE_LATE if late else _GRACE)
         while True:
@@ -161,7 +164,7 @@ class Explainer:
         texts += [
             f"rank {rank} failed in {told[rank]}"
             for rank in others
-            if rank in told and told[rank] != str(call)
+            if rank in told and told[rank] != report
         ]
         if late and silent:
             texts.append(f"{_ranks(silent)} did not come to it in time")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mortice
 import mortice.distributed as dist
+from mortice.errors import DistBackendError
 
 from . import needs
 from .data import DTYPES, equal, made
@@ -133,3 +134,34 @@ def case_into_a_view(rank: int, size: int) -> None:
         base = mortice.zeros(3, 4)
         dist.recv(base[:, 1:3], 0)
         assert base.tolist() == [[0.0, float(k), float(k + 3), 0.0] for k in range(3)]
+
+
+@needs("messages")
+def case_other_sizes_and_dtypes(rank: int, size: int) -> None:
+    """A receiver that expects something else is told so, and its memory is left alone."""
+    if size == 1:
+        return
+    for count, dtype in ((3, "float32"), (9, "float32"), (0, "float32"), (5, "int32")):
+        group = dist.new_group([0, 1], backend=dist.get_backend())
+        if rank > 1:
+            continue
+        if rank == 0:
+            dist.send(mortice.ones(5), 1, group)
+            continue
+        t = mortice.zeros(count, dtype=getattr(mortice, dtype))
+        try:
+            dist.recv(t, 0, group)
+        except DistBackendError as error:
+            said = str(error)
+            assert f"recv #1 of group {error_group(group)} on rank 1" in said, said
+            assert "rank 0 sends 5 elements of float32 (its send #1)" in said, said
+            assert f"rank 1 receives {count} of {dtype}" in said, said
+        else:
+            raise AssertionError(f"{count} of {dtype} were received out of 5 of float32")
+        assert not t.any()
+
+
+def error_group(group: object) -> str:
+    """The name by which errors call a group."""
+    assert isinstance(group, dist.ProcessGroup)
+    return group.group_desc
