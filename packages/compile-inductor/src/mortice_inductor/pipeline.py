@@ -314,7 +314,7 @@ class _Emission:
             steps=tuple(steps),
             outputs=tuple(self._output(v) for v in self.fused.roots.outputs),
             checks=tuple(
-                (self._number(c.value), c.node) for c in self.fused.roots.checks
+                (self._number(c.value), *c.refusal) for c in self.fused.roots.checks
             ),
         )  # fmt: skip
         return Built(plan, driver, dr.distinct(natives), tuple(parts), self.lowered.constants,

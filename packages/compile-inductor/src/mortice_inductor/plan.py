@@ -25,7 +25,7 @@ class Plan(NamedTuple):
     addresses of buffers, constants. ``slots`` has (number, word, kind, shape, strides, dtype,
     source) of each buffer; ``offsets`` its place in the arena. A step is ("native", function,
     labels of its kernels) or a CallStep. An output is ("buffer", number), ("input", k) or
-    ("object", x). ``checks`` are (buffer of a bool that must be false, what failed).
+    ("object", x). ``checks`` are (buffer of a bool that must be false, then the fields of a ``Refusal``).
     """
 
     words: int
@@ -39,4 +39,4 @@ class Plan(NamedTuple):
     offsets: tuple[tuple[int, int], ...]
     steps: tuple[Any, ...]
     outputs: tuple[Any, ...]
-    checks: tuple[tuple[int, str], ...]
+    checks: tuple[tuple[Any, ...], ...]

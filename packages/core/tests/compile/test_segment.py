@@ -552,10 +552,10 @@ def test_threads_compile_the_backward_once() -> None:
 def test_inputs_of_outputs_without_a_gradient_have_none(backend) -> None:
     """What is kept is found in the backward graph of some outputs, whatever that leaves out."""
 
-    def f(x, y, w):
-        return mortice.nn.functional.logsigmoid(y.sum()), (x @ w).softmax(-1).exp()
+    def f(x, y):
+        return mortice.nn.functional.logsigmoid(y.sum()), x.sin().softmax(-1).exp()
 
-    mine = leaves((2, 3), (3,), (3, 4))
+    mine = leaves((2, 3), (3,))
     theirs = copies(mine)
     unit = compiled(f, mine, backend)
     unit.run(*mine)[1].sum().backward()
@@ -563,7 +563,6 @@ def test_inputs_of_outputs_without_a_gradient_have_none(backend) -> None:
     assert mine[1].grad is None
     assert theirs[1].grad is None
     assert same(mine[0].grad, theirs[0].grad)
-    assert same(mine[2].grad, theirs[2].grad)
     if backend != "eager":  # whose operators record histories of their own
         targets = {str(n.target) for n in unit.stages.graphs["backward"].graph.nodes}
-        assert not any("log_sigmoid" in t for t in targets)
+        assert not any("log_sigmoid" in t or "_softmax.default" in t for t in targets)

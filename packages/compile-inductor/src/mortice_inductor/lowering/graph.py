@@ -11,6 +11,7 @@ from mortice.errors import CompileError
 from mortice_llvm.dtypes import DTYPES
 from mortice_llvm.errors import NotAvailable
 
+from ..ir.refusal import Refusal
 from ..ir.values import SCALARS, UPDATING_COPIES, Call, Shape, Trace, Value
 from ..specs import (
     DataDependent,
@@ -36,10 +37,10 @@ class Random(NamedTuple):
 
 
 class Check(NamedTuple):
-    """What eager would refuse: ``value`` (bool, shape ()) must be false; ``node`` says where."""
+    """What eager would refuse: ``value`` (bool, shape ()) must be false."""
 
     value: Value
-    node: str
+    refusal: Refusal
 
 
 class Lowered(NamedTuple):

@@ -8,12 +8,30 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..ir import index as ix
+from ..ir.refusal import Refusal, source_of
 from ..ir.values import Value, broadcast_shapes, identity
 from .graph import Check, Lowering
 from .registry import Fallback, kind, lowers, wants_graph, wrap_dim
 
+#: What eager says, by operator; of others, the first. {0}: the index, {1}: the dimension, {2}: its size.
+_COMPLAINTS = {
+    "": ("DimensionError", "{0} is out of bounds for dimension {1} with size {2}"),
+    "gather": ("ShapeError", "{0} is out of bounds for dimension {1} with size {2}"),
+    "embedding": (
+        "DimensionError",
+        "index out of range in self: {0} for a table of {2} rows. Indices must be at least 0 and below {2}.",
+    ),
+}
 
-def _inside(graph: Lowering, index: Value, n: int, *, negative: bool, what: str) -> Value:
+
+def _refusal(index: Value, n: int, *, negative: bool, what: str, dim: int) -> Refusal:
+    error, text = _COMPLAINTS.get(what, _COMPLAINTS[""])
+    where = "" if what == "index" else f"{what}(): "
+    complaint = where + text.format("{}", dim, n)
+    return Refusal(error, complaint, "an index", source_of(index), -n if negative else 0, n)
+
+
+def _inside(graph: Lowering, index: Value, n: int, *, negative: bool, what: str, dim: int) -> Value:
     """The index as i64 in 0 .. n - 1, and a check that it is meant so."""
     t = graph.trace
     if kind(index.dtype) not in "iu" or index.dtype == "u8" or not n:
@@ -24,8 +42,8 @@ def _inside(graph: Lowering, index: Value, n: int, *, negative: bool, what: str)
     outside = t.fn("or", t.fn("lt", at, low), t.fn("ge", at, size))
     if index.numel:
         bad = t.reduce("any", tuple(range(len(index.shape))), outside) if index.shape else outside
-        where = f"{what}: index out of range for a dimension of size {n} (node {t.where})"
-        graph.checks.append(Check(bad, where))
+        refusal = _refusal(index, n, negative=negative, what=what, dim=dim)
+        graph.checks.append(Check(bad, refusal))
     if negative:
         at = t.select(t.fn("lt", at, zero), t.fn("add", at, size), at)
     last = t.size(n - 1)
@@ -48,7 +66,7 @@ def _looked_up(
 ) -> Value:
     """The index's dimensions in place of dimension ``dim``."""
     t = graph.trace
-    at = _inside(graph, index, x.shape[dim], negative=negative, what=what)
+    at = _inside(graph, index, x.shape[dim], negative=negative, what=what, dim=dim)
     k = len(index.shape)
     shape = (*x.shape[:dim], *index.shape, *x.shape[dim + 1 :])
     spread = t.view(at, [ix.var(dim + j) for j in range(k)], shape)
@@ -73,7 +91,7 @@ def _gather(graph: Lowering, x: Value, dim: int, index: Value, sparse_grad: bool
     if not x.shape or len(x.shape) != len(index.shape):
         raise Fallback("gather from a single number")
     d = wrap_dim(dim, len(x.shape))
-    at = _inside(graph, index, x.shape[d], negative=False, what="gather")
+    at = _inside(graph, index, x.shape[d], negative=False, what="gather", dim=d)
     places: list[Any] = list(identity(index.shape))
     places[d] = 0
     kind(x.dtype)
@@ -103,7 +121,7 @@ def _index(graph: Lowering, x: Value, indices: Sequence[Value | None]) -> Value:
         places[d] = ix.var(lead + len(common) + k)
     spread: list[Value] = []
     for k, (d, i) in enumerate(given):
-        at = _inside(graph, i, x.shape[d], negative=True, what="index")
+        at = _inside(graph, i, x.shape[d], negative=True, what="index", dim=d)
         exprs = [
             ix.ZERO if n == 1 else ix.var(lead + len(common) - len(i.shape) + j)
             for j, n in enumerate(i.shape)

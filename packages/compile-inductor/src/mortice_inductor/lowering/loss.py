@@ -7,6 +7,7 @@ from typing import Any
 from mortice_llvm.dtypes import computes_as
 
 from ..ir import index as ix
+from ..ir.refusal import Refusal, source_of
 from ..ir.values import Trace, Value
 from .graph import Check, Lowering
 from .registry import Fallback, is_float, lowers, wants_graph
@@ -26,9 +27,12 @@ def _samples(
     classes = x.shape[1]
     wrong = t.fn("lt", target, t.const(0, "i64"))
     wrong = t.fn("and", kept, t.fn("or", wrong, t.fn("ge", target, t.size(classes))))
-    what = f"nll_loss: a target is out of bounds: there are {classes} classes (node {t.where})"
+    complaint = f"nll_loss_forward(): {{}} is out of bounds: there are {classes} classes."
+    refusal = Refusal(
+        "DimensionError", complaint, "a Target", source_of(target), 0, classes, ignore
+    )
     if target.numel:
-        graph.checks.append(Check(t.reduce("any", (0,), wrong), what))
+        graph.checks.append(Check(t.reduce("any", (0,), wrong), refusal))
     if weight is None:
         return target, kept, t.cast(kept, inner)
     looked = t.make("take", (weight, _inside(t, target, classes)), target.shape, weight.dtype, (0,))

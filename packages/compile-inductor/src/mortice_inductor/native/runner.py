@@ -71,7 +71,7 @@ class Rows:
                        for w in (source, 8 * slot)],
             "made": [w for row in program.made for w in self._made(*row[1:])],
             "functions": list(functions),
-            "checks": [number[n] for n, _ in plan.checks],
+            "checks": [number[n] for n, *_ in plan.checks],
             "outputs": [w for kind, x in plan.outputs for w in self._output(kind, x, number)],
         }  # fmt: skip
         elements = sum(math.prod(row[3]) for row in plan.slots)

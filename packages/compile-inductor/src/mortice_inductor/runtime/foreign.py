@@ -11,6 +11,7 @@ from mortice.backend import array
 
 from .. import devices
 from ..codegen.kernel import Code
+from ..ir.refusal import Refusal
 from ..plan import CallStep
 from ..specs import NumberSpec, Spec, mortice_dtype
 from .program import find_operator
@@ -136,9 +137,9 @@ class DeviceProgram:
             else:
                 out.append(memory[x].clone() if x in seen else memory[x])
                 seen.add(x)
-        for number, complaint in self.plan.checks:
+        for number, *refusal in self.plan.checks:
             if bool(memory[number].any()):
-                raise mortice.errors.DimensionError(complaint)
+                raise Refusal(*refusal).raised((*inputs, *self.constants))
         return tuple(out)
 
     def _launch(

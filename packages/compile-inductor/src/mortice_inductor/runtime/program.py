@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ import mortice
 from mortice.backend import array, generator_for, wrap
 from mortice.errors import CompileError
 
+from ..ir.refusal import Refusal
 from ..ir.values import UPDATING_COPIES
 from ..plan import CallStep, Plan
 from ..specs import GeneratorSpec, NumberSpec, OtherSpec, TensorSpec, mortice_dtype
@@ -169,7 +170,7 @@ class Program:
             step(state, memory, given)
         outputs = self._outputs(memory, inputs)
         if self.plan.checks:
-            self._check(memory)
+            self._check(memory, given)
         if kept is not None:
             self._keep(state, memory, kept)
         self._free.append(state)
@@ -204,10 +205,10 @@ class Program:
                 out.append(memory[x])
         return tuple(out)
 
-    def _check(self, memory: dict[int, Any]) -> None:
-        for number, complaint in self.plan.checks:
+    def _check(self, memory: dict[int, Any], given: Sequence[Any]) -> None:
+        for number, *refusal in self.plan.checks:
             if array(memory[number]).any():
-                raise mortice.errors.DimensionError(complaint)
+                raise Refusal(*refusal).raised(given)
 
     # -- steps -----------------------------------------------------------------------------------
 
