@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 import mortice
@@ -90,3 +93,21 @@ def test_plans_are_remembered_by_types_and_not_by_values() -> None:
     assert x.max(1).values.tolist() == [2.0, 5.0]
     assert x.max(x * 2).shape == (2, 3)
     assert x.sum((0, 1)).item() == 15.0
+
+
+def test_overloads_with_as_many_operands_share_their_code() -> None:
+    exp, sin, hypot = (getattr(mortice.ops.aten, name).default for name in ("exp", "sin", "hypot"))
+    codes = [type(op).__call__.__code__ for op in (exp, sin, hypot)]
+    assert codes[0] is codes[1]
+    assert codes[0] is not codes[2]
+
+
+def test_an_overload_is_found_without_the_others() -> None:
+    code = """
+import mortice
+from mortice._dispatch.operator import known
+mortice.ops.aten.hypot.out
+print(sorted(op.name for op in known() if op.name.startswith("hypot")))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "['hypot.out']"

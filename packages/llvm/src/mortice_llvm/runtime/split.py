@@ -24,8 +24,10 @@ def split(text: str, most: int) -> list[str]:
     A module with variables stays whole: each part would have its own.
     """
     count = min(most, len(text) // LEAST)
+    if count < 2 or " global " in text:
+        return [text]
     functions = _FUNCTION.findall(text)
-    if count < 2 or len(functions) < 2 or " global " in text:
+    if len(functions) < 2:
         return [text]
     rest = _FUNCTION.sub("", text)
     shares: list[list[int]] = [[] for _ in range(count)]
