@@ -186,13 +186,16 @@ def test_arguments_that_contradict() -> None:
         begin(rank=-1)
     with pytest.raises(errors.InvalidValue, match="not below"):
         begin(rank=1)
+    with pytest.raises(errors.InvalidValue, match="world size is 0"):
+        begin(world_size=0)
     with pytest.raises(TypeError, match="timedelta"):
         begin(timeout="1")
     for method in ("tpc://localhost:1", "nonsense"):
         with pytest.raises(errors.InvalidValue, match="no such way"):
             dist.init_process_group("fake", method)
-    with pytest.raises(errors.InvalidValue, match="HOST:PORT"):
-        dist.init_process_group("fake", "tcp://localhost", rank=0, world_size=1)
+    for method in ("tcp://localhost", "tcp://localhost:abc", "tcp://localhost:99999"):
+        with pytest.raises(errors.InvalidValue, match="HOST:PORT"):
+            dist.init_process_group("fake", method, rank=0, world_size=1)
     with pytest.raises(errors.InvalidValue, match="needs rank"):
         dist.init_process_group("fake", "tcp://localhost:1", world_size=1)
 
@@ -467,3 +470,44 @@ def test_two_methods_are_a_backend() -> None:
         ]
         * size
     )
+
+
+def test_a_rank_that_cannot_be_is_refused_before_any_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def no_store(*_: Any, **__: Any) -> Any:
+        raise AssertionError("it went to meet the others")
+
+    monkeypatch.setattr("mortice.distributed.rendezvous.TCPStore", no_store)
+    monkeypatch.setattr("mortice.distributed.rendezvous.FileStore", no_store)
+    for name, value in (("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", "1"), ("RANK", "2")):
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    for method in (
+        "env://",
+        "tcp://127.0.0.1:1?rank=2&world_size=1",
+        "file:///x?rank=2&world_size=1",
+    ):
+        with pytest.raises(errors.InvalidValue, match="rank 2 is not below world size 1"):
+            dist.init_process_group("fake", method)
+    monkeypatch.setenv("WORLD_SIZE", "0")
+    with pytest.raises(errors.InvalidValue, match="world size is 0"):
+        dist.init_process_group("fake")
+
+
+def test_who_has_not_come_is_named() -> None:
+    with pytest.raises(errors.StoreTimeout, match=r"on rank 0: .*ranks 1, 2 of 3 have not come"):
+        begin(world_size=3, timeout=0.05)
+
+
+def test_who_destroyed_the_group_is_named() -> None:
+    from mortice.distributed.watch import Explainer, Watch
+
+    store = dist.HashStore(2)
+    mine, theirs = Watch(store, 0), Watch(store, 1)
+    theirs.say_left(["default", "other"])
+    explain = Explainer(mine, "default", (0, 1), "fake", "default")
+    error = explain(dist.Call("all_reduce", 3, 1.0), RuntimeError("Connection closed"))
+    assert "rank 1 destroyed the group; Connection closed" in str(error)
+    elsewhere = Explainer(mine, "third", (0, 1), "fake", "third")
+    assert "destroyed" not in str(elsewhere(dist.Call("barrier", 1, 1.0), TimeoutError("late")))

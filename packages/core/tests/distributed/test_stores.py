@@ -225,3 +225,37 @@ def test_a_record_cut_short_is_dropped(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_made(tmp_path: Path) -> None:
     with pytest.raises(errors.DistStoreError, match="No such file"):
         FileStore(tmp_path / "absent" / "store")
+
+
+def test_what_is_no_store_is_told_apart() -> None:
+    """A server of something else; and arguments that name none."""
+    with pytest.raises(errors.ArgumentError, match="'x'"):
+        TCPStore("127.0.0.1", "x")  # type: ignore[arg-type]
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(1 << 16)
+                connection.sendall(b"HTTP/1.0 400 Bad Request\r\n\r\n")
+                connection.recv(1 << 16)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        port = server.getsockname()[1]
+        with pytest.raises(errors.DistNetworkError, match="is no store of mortice's") as caught:
+            TCPStore("127.0.0.1", port, timeout=PATIENCE)
+        thread.join()
+    assert ".." not in str(caught.value).replace("127.0.0.1", "")
+
+
+@pytest.mark.parametrize("text", [b"S", b"Some text that is no log", b"\0" * 64, b"D" * 64])
+def test_a_file_of_something_else_is_left_alone(tmp_path: Path, text: bytes) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(text)
+    if text == b"S":  # as far as it goes it may be one, whose writer was killed
+        FileStore(path).close()
+        return
+    with pytest.raises(errors.DistStoreError, match="is no store"):
+        FileStore(path)
+    assert path.read_bytes() == text

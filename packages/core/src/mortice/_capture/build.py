@@ -130,7 +130,9 @@ class Builder:
         """The node that has a slot's value now."""
         value = self.values[slot.cell]
         if slot is value.slot:
-            if value.version:  # what follows has the memory's strides, or strides that follow from them
+            if (
+                value.version
+            ):  # what follows has the memory's strides, or strides that follow from them
                 self._laid_out(value)
             return value.node
         if isinstance(slot, Leaf):

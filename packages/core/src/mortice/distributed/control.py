@@ -10,14 +10,14 @@ from typing import Any
 
 from mortice._plugins import emit
 from mortice._types.device import Device
-from mortice.errors import InvalidState, InvalidValue
+from mortice.errors import InvalidState, InvalidValue, StoreTimeout
 
 from . import registry
 from .group import GroupMember, ProcessGroup, default_group, is_outside, resolved, world
-from .rendezvous import meet
+from .rendezvous import check_rank, meet
 from .store import PrefixStore, Store
 from .store.base import seconds
-from .watch import Watch
+from .watch import Watch, named
 
 default_pg_timeout = timedelta(minutes=30)
 _WORLD = "default"
@@ -59,7 +59,7 @@ def init_process_group(
     if store is not None:
         if init_method is not None:
             raise InvalidValue("init_process_group: give init_method or store, not both.")
-        if rank < 0 or world_size < 1:
+        if rank == -1 or world_size == -1:
             raise InvalidValue("init_process_group: a store needs rank and world_size, too.")
         meeting = (store, rank, world_size)
     else:
@@ -68,9 +68,8 @@ def init_process_group(
             own = next((met for cls in classes if (met := cls.meet(limit)) is not None), None)
         meeting = own or meet(init_method or "env://", rank, world_size, limit)
     base, rank, world_size = meeting
-    if not 0 <= rank < world_size:
-        raise InvalidValue(f"init_process_group: rank {rank} is not below world size {world_size}.")
     try:
+        check_rank(rank, world_size)
         _begin(base, rank, world_size, limit, backends, group_name, device, pg_options)
     except BaseException:
         if store is None:
@@ -123,10 +122,18 @@ def _agree(group: ProcessGroup) -> None:
     mine = f"{group.backend_string()} {group.size()}"
     key = f"agree/{group.rank()}"
     group.store.set(key, mine)
-    group.store.wait([f"agree/{rank}" for rank in range(group.size())], group.timeout)
-    for rank, theirs in enumerate(
-        group.store.multi_get([f"agree/{rank}" for rank in range(group.size())])
-    ):
+    keys = [f"agree/{rank}" for rank in range(group.size())]
+    try:
+        group.store.wait(keys, group.timeout)
+    except StoreTimeout as error:
+        absent = [group.ranks[keys.index(key)] for key in error.keys]
+        raise StoreTimeout(
+            f"group {group.group_name} cannot be made on rank {group.watch.rank}: after "
+            f"{group.timeout:g} s, {named(absent)} of {group.size()} have not come. Are they running, "
+            "and do they meet at the same place?",
+            error.keys,
+        ) from error
+    for rank, theirs in enumerate(group.store.multi_get(keys)):
         if theirs.decode() != mine:
             raise InvalidValue(
                 f"group {group.group_name}: rank {group.ranks[rank]} has backend and size "
@@ -240,9 +247,10 @@ def destroy_process_group(group: Any = None) -> None:
     """End a group, or, without one, all groups and the connection of the ranks."""
     if group is None:
         default_group()  # raises if there is none
+        assert world.watch is not None
+        world.watch.say_left(world.groups)
         for one in reversed(list(world.groups.values())):
             one.close()
-        assert world.watch is not None
         world.watch.leave()
         if world.own_base is not None:
             world.own_base.close()
@@ -256,6 +264,7 @@ def destroy_process_group(group: Any = None) -> None:
         return
     if world.groups.pop(found.group_name, None) is None:
         raise InvalidState(f"group {found.group_name} was destroyed already.")
+    found.watch.say_left([found.group_name])
     found.close()
 
 

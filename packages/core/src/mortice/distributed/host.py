@@ -139,14 +139,14 @@ class HostCommunicator(Composed, Communicator):
             try:
                 self.setup.before(call)
                 if call.name not in _OPEN_THEMSELVES:
-                    self.open(call)
+                    self.tell_all(call)
                 return _STEPS[call.name](self, call)
             except BaseException as raised:
                 error = raised
                 self._break(raised)
         raise self.setup.explain(call, error)
 
-    def open(self, call: Call, data: Array | None = None) -> list[Array] | None:
+    def tell_all(self, call: Call, data: Array | None = None) -> list[Array] | None:
         """Where the backend opens collectives: tell what is to be done, and raise if others differ.
 
         Returns everybody's ``data`` where these are small enough to go along.
@@ -239,7 +239,7 @@ def _all_reduce(comm: HostCommunicator, call: Call) -> None:
     if op.name == "PREMUL_SUM":
         data[...] = prepared(data, op)
     known, name = as_known(data, op)
-    every = comm.open(call, known)
+    every = comm.tell_all(call, known)
     if every is None:
         comm.all_reduce(known, name)
     else:

@@ -36,6 +36,17 @@ def register_rendezvous_handler(scheme: str, handler: Handler) -> None:
     _HANDLERS[scheme] = handler
 
 
+def check_rank(rank: int, world_size: int) -> None:
+    """Raise InvalidValue for a rank that a world of this size does not have: before any waiting."""
+    if world_size < 1:
+        raise InvalidValue(f"init_process_group: world size is {world_size}; expected 1 or more.")
+    if not 0 <= rank < world_size:
+        raise InvalidValue(
+            f"init_process_group: rank {rank} is not below world size {world_size}; ranks are 0 to "
+            f"{world_size - 1}."
+        )
+
+
 def _query(parsed: ParseResult, url: str, rank: int, world_size: int) -> tuple[int, int]:
     """Rank and world size from the URL's query, where the arguments do not give them."""
     words = {key: values[-1] for key, values in parse_qs(parsed.query).items()}
@@ -48,15 +59,20 @@ def _query(parsed: ParseResult, url: str, rank: int, world_size: int) -> tuple[i
                     f"init_method {url!r} needs {name}: pass {name}=, or put ?{name}=N into it."
                 )
             given[name] = int(word)
+    check_rank(given["rank"], given["world_size"])
     return given["rank"], given["world_size"]
 
 
 def _tcp(url: str, rank: int, world_size: int, timeout: float) -> Meeting:
     parsed = urlparse(url)
-    if not parsed.hostname or parsed.port is None:
+    try:
+        port = parsed.port
+    except ValueError:  # no number, or above 65535
+        port = None
+    if not parsed.hostname or port is None:
         raise InvalidValue(f"init_method {url!r}: write tcp://HOST:PORT.")
     rank, world_size = _query(parsed, url, rank, world_size)
-    return _tcp_store(parsed.hostname, parsed.port, rank, timeout), rank, world_size
+    return _tcp_store(parsed.hostname, port, rank, timeout), rank, world_size
 
 
 def _tcp_store(host: str, port: int, rank: int, timeout: float, *, agent: bool = False) -> Store:
@@ -95,6 +111,7 @@ _VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 def _env(url: str, rank: int, world_size: int, timeout: float) -> Meeting:
     rank = _variable("RANK", rank)
     world_size = _variable("WORLD_SIZE", world_size)
+    check_rank(rank, world_size)
     host = os.environ.get("MASTER_ADDR", "")
     if not host:
         _variable("MASTER_ADDR", -1)

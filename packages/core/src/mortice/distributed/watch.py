@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterable
 
 from mortice.errors import DistBackendError, DistError, OperationTimeout, StoreTimeout
 
@@ -42,6 +43,18 @@ class Watch:
             self._store.revoke_will("gone")
         except DistError:
             pass  # the store has gone before us, and with it who would read the will
+
+    def say_left(self, groups: Iterable[str]) -> None:
+        """Tell that this rank has destroyed groups, to those who may still wait for it there."""
+        try:
+            self._store.append("left", "".join(f"{self.rank}:{group}\n" for group in groups))
+        except DistError:
+            pass  # the store has gone before us, and with it who would read it
+
+    def left(self, group: str) -> list[int]:
+        """The ranks that have destroyed a group."""
+        words = [word.partition(":") for word in self._words("left", "\n")]
+        return [int(rank) for rank, _, name in words if name == group]
 
     def gone(self) -> frozenset[int]:
         """Ranks of the whole that have ended; asks the store at most every 0.2 s.
@@ -82,6 +95,7 @@ class Explainer:
         self, watch: Watch, group: str, ranks: tuple[int, ...], backend: str, shown: str
     ) -> None:
         self._watch = watch
+        self._name = group
         self._group = f"{group}/{backend}"
         self._ranks = ranks
         self._backend = backend
@@ -154,25 +168,29 @@ class Explainer:
             gone = self.gone()
             told = self._watch.reports(self._group)
             others = [rank for rank in self._ranks if rank not in (self._watch.rank, *gone)]
-            silent = [rank for rank in others if rank not in told]
+            left = [rank for rank in self._watch.left(self._name) if rank in others]
+            silent = [rank for rank in others if rank not in told and rank not in left]
             if gone or (not silent and not late) or time.monotonic() >= end:
                 break
             time.sleep(0.05)
         texts: list[str] = []
         if gone:
-            texts.append(f"{_ranks(gone)} ended")
+            texts.append(f"{named(gone)} ended")
+        if left:
+            texts.append(f"{named(left)} destroyed the group")
         texts += [
             f"rank {rank} failed in {told[rank]}"
             for rank in others
             if rank in told and told[rank] != report
         ]
         if late and silent:
-            texts.append(f"{_ranks(silent)} did not come to it in time")
+            texts.append(f"{named(silent)} did not come to it in time")
         elif silent and not gone:
-            texts.append(f"{_ranks(silent)} told nothing")
+            texts.append(f"{named(silent)} told nothing")
         return gone, "".join(f"{text}; " for text in texts)
 
 
-def _ranks(ranks: tuple[int, ...] | list[int]) -> str:
+def named(ranks: tuple[int, ...] | list[int]) -> str:
+    """``rank 1`` or ``ranks 1, 2``."""
     listed = ", ".join(map(str, ranks))
     return f"rank {listed}" if len(ranks) == 1 else f"ranks {listed}"

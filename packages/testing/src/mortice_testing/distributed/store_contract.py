@@ -26,15 +26,18 @@ from mortice.distributed import Store
 from .words import PATIENCE
 
 __all__ = [
+    "test_a_key_is_text",
     "test_a_large_value",
     "test_a_wait_that_ends_names_the_keys",
     "test_a_zero_timeout_asks_once",
     "test_add",
+    "test_add_takes_integers",
     "test_add_to_what_is_no_number",
     "test_append",
     "test_compare_set",
     "test_count_and_check",
     "test_delete",
+    "test_keys_are_a_list",
     "test_only_bytes_and_text",
     "test_other_threads_go_on_while_one_waits",
     "test_set_and_get",
@@ -193,3 +196,41 @@ def test_timeouts_are_checked(stores: tuple[Store, Store]) -> None:
 def test_only_bytes_and_text(stores: tuple[Store, Store]) -> None:
     with pytest.raises(errors.ArgumentError, match="found int"):
         stores[0].set("k", 3)  # type: ignore[arg-type]
+
+
+def test_a_key_is_text(stores: tuple[Store, Store]) -> None:
+    a, b = stores
+    calls = [
+        lambda: a.set(3, "x"),  # type: ignore[arg-type]
+        lambda: a.get(3),  # type: ignore[arg-type]
+        lambda: a.add(key=b"n", amount=1),  # type: ignore[arg-type]
+        lambda: a.append(None, "x"),  # type: ignore[arg-type]
+        lambda: a.compare_set(3, "", "x"),  # type: ignore[arg-type]
+        lambda: a.delete_key(3),  # type: ignore[arg-type]
+        lambda: a.check([3]),  # type: ignore[list-item]
+        lambda: a.wait(["k", 3]),  # type: ignore[list-item]
+        lambda: a.multi_set([3], ["x"]),  # type: ignore[list-item]
+    ]
+    before = b.num_keys()
+    for call in calls:
+        with pytest.raises(errors.ArgumentError, match="a key is text"):
+            call()
+    assert b.num_keys() == before
+
+
+def test_keys_are_a_list(stores: tuple[Store, Store]) -> None:
+    a, _ = stores
+    a.multi_set(["a", "b", "c"], ["1", "2", "3"])
+    for call in (a.check, a.wait, a.multi_get):
+        with pytest.raises(errors.ArgumentError, match=r"list of keys, found str; write \['abc'\]"):
+            call("abc")
+    assert a.multi_get(key for key in "abc") == [b"1", b"2", b"3"]  # type: ignore[arg-type]
+
+
+def test_add_takes_integers(stores: tuple[Store, Store]) -> None:
+    a, b = stores
+    assert a.add("n", 2) == 2
+    for amount in (1.5, "1", None):
+        with pytest.raises(errors.ArgumentError, match="expected an integer"):
+            b.add("n", amount)  # type: ignore[arg-type]
+    assert a.get("n") == b"2"

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import operator
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
+from functools import wraps
+from typing import Any
 
 from mortice.errors import ArgumentError, InvalidValue, StoreTimeout
 
@@ -19,8 +22,14 @@ class Store(ABC):
 
     A new kind of store implements the abstract methods; tests/distributed/test_stores.py says
     what each must do. All of them raise StoreTimeout, which names the keys, after ``timeout``, and
-    DistStoreError where the table cannot be reached.
+    DistStoreError where the table cannot be reached. Keys and amounts are checked here, for all kinds.
     """
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        for name in (*_ONE_KEY, *_MANY_KEYS):
+            if name in cls.__dict__:
+                setattr(cls, name, _checked(name, cls.__dict__[name]))
 
     def __init__(self, timeout: timedelta | float = DEFAULT_TIMEOUT) -> None:
         self._timeout = seconds(timeout)
@@ -108,6 +117,53 @@ class Store(ABC):
 
     def close(self) -> None:  # noqa: B027 - some have nothing to give back
         """Give connections and files back. The store is not usable afterwards."""
+
+
+# Methods by what comes first.
+_ONE_KEY = ("set", "get", "add", "append", "compare_set", "delete_key", "leave_will", "revoke_will")
+_MANY_KEYS = ("check", "wait", "multi_get", "multi_set")
+
+
+def _checked(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+    """A store's method that looks at its keys, and at the amount of ``add``, before it begins."""
+    first, check = ("key", _key) if name in _ONE_KEY else ("keys", _keys)
+
+    @wraps(method)
+    def checked(self: Store, *values: Any, **named: Any) -> Any:
+        if values:
+            values = (check(name, values[0]), *values[1:])
+        elif first in named:
+            named[first] = check(name, named[first])
+        if name == "add":
+            _amount(values[1] if len(values) > 1 else named.get("amount", 0))
+        return method(self, *values, **named)
+
+    return checked
+
+
+def _key(where: str, key: Any) -> str:
+    if not isinstance(key, str):
+        raise ArgumentError(f"{where}: a key is text, found {type(key).__name__}.")
+    return key
+
+
+def _keys(where: str, keys: Any) -> list[str]:
+    if isinstance(keys, (str, bytes)) or not isinstance(keys, Iterable):
+        raise ArgumentError(
+            f"{where}: expected a list of keys, found {type(keys).__name__}; write [{keys!r}]."
+        )
+    return [_key(where, key) for key in keys]  # pyright: ignore[reportUnknownVariableType]
+
+
+def _amount(amount: Any) -> None:
+    try:
+        operator.index(amount)
+    except TypeError:
+        raise ArgumentError(f"add: expected an integer, found {amount!r}.") from None
+
+
+for _name in ("leave_will", "revoke_will", "multi_get", "multi_set"):  # those that Store has itself
+    setattr(Store, _name, _checked(_name, getattr(Store, _name)))
 
 
 def seconds(timeout: timedelta | float) -> float:

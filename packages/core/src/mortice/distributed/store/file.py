@@ -24,7 +24,7 @@ from .wills import Wills
 
 _HEAD = struct.Struct("<cII")  # what, bytes of the key, bytes of the value
 _SET, _DELETE = b"S", b"D"
-_USERS = "\0users"  # never a key of anybody: how many have the file open
+_USERS = "\0users"  # never a key of anybody: how many have the file open; the first one written
 _stores: weakref.WeakSet[FileStore] = weakref.WeakSet()
 _POLL_FIRST, _POLL_MOST = 0.001, 0.05
 
@@ -54,8 +54,13 @@ class FileStore(Store):
             raise DistStoreError(f"FileStore cannot open {self.path}: {error.strerror}.") from error
         self._wills = Wills(self.path)
         _stores.add(self)
-        with self._locked():
-            self._write(_SET, _USERS, str(self._table.add(_USERS, 1)).encode())
+        try:
+            with self._locked():
+                self._write(_SET, _USERS, str(self._table.add(_USERS, 1)).encode())
+        except BaseException:
+            os.close(self._file)
+            self._file = None
+            raise
 
     def set(self, key: str, value: str | bytes) -> None:
         data = as_bytes(value)
@@ -162,6 +167,11 @@ class FileStore(Store):
             return
         os.lseek(file, self._read, os.SEEK_SET)
         data = _read_all(file, size - self._read)
+        if self._read == 0 and not _is_log(data):
+            raise DistStoreError(
+                f"{self.path} is no store: it holds something else, which is left as it is. Name a "
+                "file that is not there yet."
+            )
         at = 0
         while at + _HEAD.size <= len(data):
             what, nkey, nvalue = _HEAD.unpack_from(data, at)
@@ -191,6 +201,17 @@ class FileStore(Store):
             self._table.delete(key)
         else:
             self._table.set(key, value)
+
+
+def _is_log(data: bytes) -> bool:
+    """Whether a file begins as a store does, as far as it goes."""
+    name = _USERS.encode()
+    head = _HEAD.pack(_SET, len(name), 0)[:5]  # the length of the value may be any
+    begins = data[:5] == head[: len(data)]
+    return (
+        begins
+        and data[_HEAD.size : _HEAD.size + len(name)] == name[: max(0, len(data) - _HEAD.size)]
+    )
 
 
 def _after_fork() -> None:

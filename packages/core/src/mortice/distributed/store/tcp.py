@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from mortice.errors import (
+    ArgumentError,
     DistNetworkError,
     DistStoreError,
     InvalidValue,
@@ -54,6 +55,10 @@ class TCPStore(Store):
         multi_tenant: bool = False,
     ) -> None:
         super().__init__(timeout)
+        if not isinstance(host_name, str) or not isinstance(port, int):
+            raise ArgumentError(
+                f"TCPStore: expected a host's name and a port's number, found {host_name!r} and {port!r}."
+            )
         if not 0 <= port <= 65535:
             raise InvalidValue(f"port {port} is not between 0 and 65535.")
         if port == 0 and not is_master:
@@ -197,7 +202,11 @@ class TCPStore(Store):
                 answer = wire.take(buffer)
                 if answer is not None:
                     return answer
-        except (OSError, ValueError) as error:
+        except ValueError as error:
+            raise DistStoreError(
+                f"what answers at {self.host}, port {self.port}, is no store of mortice's ({error})"
+            ) from error
+        except OSError as error:
             word = request[0].decode()
             raise DistStoreError(
                 f"{self!r} does not answer ({word}): {error}. The process that serves it has "
@@ -212,10 +221,12 @@ class TCPStore(Store):
             try:
                 return self._greeted(deadline)
             except (OSError, DistStoreError) as error:
+                if isinstance(error.__cause__, ValueError):  # and it will not become one
+                    raise DistNetworkError(f"{error}. Name another port.") from error
                 if not deadline.left() or isinstance(error, socket.gaierror):
                     raise DistNetworkError(
                         f"no store answers at {self.host}, port {self.port}, within "
-                        f"{deadline.limit:g} s: {error}. Is rank 0 running, and is MASTER_ADDR "
+                        f"{deadline.limit:g} s: {str(error).rstrip('.')}. Is rank 0 running, and is MASTER_ADDR "
                         "an address of its machine?",
                         error.errno if isinstance(error, OSError) else None,
                     ) from error
