@@ -119,6 +119,17 @@ def test_rows_looked_up_and_dear_are_laid_down(lookup: str, reduced: str) -> Non
     assert_same(y.grad, slope, rtol=4)
 
 
+@pytest.mark.parametrize("reduced", ["sum", "mean", "softmax"])
+def test_rows_read_out_of_order_are_laid_down(reduced: str) -> None:
+    def fn(y: Any, z: Any) -> Any:
+        found = z.roll(1)[:4] + y.mean(1)
+        return REDUCED[reduced](y, found), found
+
+    y, z = rand(4, 9), rand(6)
+    for f, e in zip(mortice.compile(fn, backend="inductor")(y, z), fn(y, z), strict=True):
+        assert_same(f, e)
+
+
 @pytest.mark.parametrize("at", [
     [(0, [1, -1, 2])], [(1, [0, 1]), (2, [3, -4])], [(0, [[0], [1]]), (2, [1, 2, 3])],
 ])  # fmt: skip

@@ -450,13 +450,16 @@ def place_of(kernel: Kernel, v: Value) -> tuple[Expr, ...]:
 
 
 def _check_lookups(kernel: Kernel, v: Value, cell: Cell) -> None:
-    """Misfit if what ``v`` is computed from, once per row, is looked up or read under a mask."""
-    if (
-        kernel.reduced
-        and v.numel == math.prod(kernel.kept)
-        and any(c.op == "gather" or (c.op == "load" and c.args) for c in cells_under([cell]))
-    ):
-        raise Misfit("looks up elements once per row")
+    """Misfit if what ``v`` is computed from, once per row, is looked up, read under a mask or at
+    places that no loop reaches.
+    """
+    if not kernel.reduced or v.numel != math.prod(kernel.kept):
+        return
+    for c in cells_under([cell]):
+        if c.op == "gather" or (
+            c.op == "load" and (c.args or ix.is_tangled(c.attr[1], kernel.sizes))
+        ):
+            raise Misfit("looks up elements once per row")
 
 
 def store_expression(kernel: Kernel, v: Value, strides: Shape) -> Expr:
