@@ -406,3 +406,32 @@ def test_a_rank_that_dies_in_training() -> None:
         gang.begin(dies)
         (text,) = gang.end(ranks=[0])
         assert "rank 1 ended" in text
+
+
+def hook_without_a_future(rank: int, size: int) -> list[str]:
+    said: list[str] = []
+    for given in (None, mortice.ones(1)):
+        net = DDP(model())
+
+        def hook(state: Any, bucket: Any, given: Any = given) -> Any:
+            return given
+
+        net.register_comm_hook(None, hook)
+        (x, _), *_ = batches(1, size, rank)
+        try:
+            net(x).sum().backward()
+        except TypeError as error:
+            said.append(str(error))
+    return said
+
+
+def test_a_hook_that_returns_no_future_is_named(gang: Gang) -> None:
+    for said in gang.run(hook_without_a_future):
+        assert [text.count("register_comm_hook, hook, returned") for text in said] == [1, 1]
+        assert "NoneType; expected a Future" in said[0]
+        assert "Tensor; expected a Future" in said[1]
+
+
+def test_what_is_no_module_is_refused() -> None:
+    with pytest.raises(TypeError, match="expected a Module, found function"):
+        DDP(lambda x: x)  # type: ignore[arg-type]

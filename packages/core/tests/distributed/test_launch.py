@@ -433,3 +433,24 @@ def test_what_the_script_takes_is_its_own(runs: Runs) -> None:
         0,
         "['--nprocc', '3', '-n', '--zzz=1']\n",
     )
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("-n", "0"), ("--nnodes", "0"), ("--node-rank", "-1"), ("--node-rank", "1"),
+        ("--master-port", "99999"), ("--master-port", "-1"), ("--max-restarts", "-1"),
+        ("--grace", "-1"), ("--grace", "soon"),
+    ],
+)  # fmt: skip
+def test_numbers_out_of_range_are_usage_errors(runs: Runs, option: str, value: str) -> None:
+    status, out, err = runs.run(option, value, runs.script("print('ran')"))
+    assert (status, out) == (2, "")
+    assert option in err
+    assert value in err
+
+
+def test_an_abort_has_a_hint(runs: Runs) -> None:
+    status, _, err = runs.run(runs.script("os.abort()"))
+    assert status == 128 + signal.SIGABRT
+    assert "MORTICE_DISTRIBUTED_DEBUG=1" in err

@@ -71,7 +71,7 @@ class MpiCommunicator(HostCommunicator):
             raise InvalidValue(
                 f"MPI says that this process is rank {world.Get_rank()} of {world.Get_size()}, and "
                 f"the group that it is {setup.ranks[setup.rank]}. With the backend mpi, rank and "
-                "world_size are MPI's: start the processes with mpiexec, and leave both out"
+                "world_size are MPI's: start with `mortice run --engine mpi`, or mpiexec, and leave both out"
             )
         self._ops = {name: getattr(self._mpi, theirs) for name, theirs in _OPS.items()}
         self._aborted = False

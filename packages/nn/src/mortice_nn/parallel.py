@@ -48,6 +48,10 @@ class DistributedDataParallel(Module):
         static_graph: bool = False,
     ) -> None:
         super().__init__()
+        if not isinstance(module, Module):
+            raise ArgumentError(
+                f"DistributedDataParallel: expected a Module, found {type(module).__name__}."
+            )
         named = [(n, p) for n, p in module.named_parameters() if p.requires_grad]
         if not named:
             raise InvalidValue(

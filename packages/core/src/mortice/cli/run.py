@@ -25,16 +25,43 @@ if TYPE_CHECKING:
     "mortice.distributed.init_process_group().",
     context_settings={"allow_interspersed_args": False},
 )
-@click.option("-n", "--nproc-per-node", "processes", default=1, help="Ranks on each node.")
+@click.option(
+    "-n",
+    "--nproc-per-node",
+    "processes",
+    type=click.IntRange(1),
+    default=1,
+    help="Ranks on each node.",
+)
 @click.option("--engine", default="local", help="Who starts them: local, mpi, slurm, or a plug-in.")
-@click.option("--nnodes", "nodes", default=1, help="Machines that take part.")
-@click.option("--node-rank", "node", default=0, help="Which of them this is.")
+@click.option(
+    "--nnodes", "nodes", type=click.IntRange(1), default=1, help="Machines that take part."
+)
+@click.option(
+    "--node-rank", "node", type=click.IntRange(0), default=0, help="Which of them this is."
+)
 @click.option("--master-addr", "address", default="127.0.0.1", help="Address of node 0.")
-@click.option("--master-port", "port", default=0, help="Port there; 0: any, on one node.")
-@click.option("--max-restarts", default=0, help="How often all are started again after a failure.")
+@click.option(
+    "--master-port",
+    "port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    help="Port there; 0: any, on one node.",
+)
+@click.option(
+    "--max-restarts",
+    type=click.IntRange(0),
+    default=0,
+    help="How often all are started again after a failure.",
+)
 @click.option("--log-dir", help="Keep each rank's output in files there.")
 @click.option("--rdzv-id", "run_id", default="mortice", help="A name that all nodes share.")
-@click.option("--grace", default=10.0, help="Seconds between asking ranks to end and killing them.")
+@click.option(
+    "--grace",
+    type=click.FloatRange(0),
+    default=10.0,
+    help="Seconds between asking ranks to end and killing them.",
+)
 @click.option("--engine-option", "options", multiple=True, help="NAME=VALUE, for the engine.")
 @click.option("-m", "--module", is_flag=True, help="SCRIPT is a module's name.")
 @click.option("--no-python", is_flag=True, help="SCRIPT is a program.")
@@ -61,8 +88,8 @@ def command(
     from mortice._plugins import load
     from mortice.distributed.launch import Job
 
-    if processes < 1 or nodes < 1 or not 0 <= node < nodes:
-        raise click.UsageError("--nproc-per-node and --nnodes are at least 1, --node-rank below.")
+    if node >= nodes:
+        raise click.UsageError(f"--node-rank is {node}; expected less than --nnodes, {nodes}.")
     if nodes > 1 and engine == "local" and not port:
         raise click.UsageError("With several nodes, give --master-addr and --master-port.")
     python = [] if no_python else [sys.executable, "-u", *(["-m"] if module else [])]

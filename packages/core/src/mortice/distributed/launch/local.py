@@ -18,6 +18,8 @@ from .processes import Processes, described, say, status
 
 _TICK = 0.1
 _ASK_EVERY = 0.25
+# A library's way to end: of those that backends use, some do where ranks give different sizes.
+_ABORTED = "; MORTICE_DISTRIBUTED_DEBUG=1 tells whether the ranks did different things"
 
 
 class Signalled(Exception):
@@ -136,9 +138,10 @@ def _failure(job: Job, processes: Processes, place: int, seconds: float, attempt
     code = child.returncode
     folder = _log_folder(job, rank, attempt)
     kept = "" if folder is None else f"; its output is in {os.path.join(folder, 'stderr.log')}"
+    hint = _ABORTED if code == -signal.SIGABRT else ""
     return (
         f"{status(code)} rank {rank} (process {child.pid}) ended with {described(code)} after "
-        f"{seconds:.1f} s; the others are ended{kept}"
+        f"{seconds:.1f} s; the others are ended{kept}{hint}"
     )
 
 

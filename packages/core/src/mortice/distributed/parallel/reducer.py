@@ -15,11 +15,12 @@ from mortice._autograd.grad_mode import no_grad
 from mortice._autograd.node import Leaf
 from mortice._tensor.make import wrap_array
 from mortice._tensor.tensor import Tensor
-from mortice.errors import InvalidState, InvalidValue
+from mortice.errors import ArgumentError, InvalidState, InvalidValue
 
 from .. import collectives, objects
 from ..group import ProcessGroup
 from ..reduce_op import ReduceOp
+from ..work import Future, Work
 from .buckets import MEGABYTE, Bucket, GradBucket, assign
 
 CommHook = Callable[[Any, GradBucket], Any]
@@ -162,7 +163,14 @@ class Reducer:
         """Begin to average a bucket."""
         if self._hook is not None:
             state, hook = self._hook
-            bucket.work = hook(state, GradBucket(bucket, len(self.buckets)))
+            made = hook(state, GradBucket(bucket, len(self.buckets)))
+            if not isinstance(made, (Future, Work)):
+                raise ArgumentError(
+                    f"the hook of register_comm_hook, {getattr(hook, '__name__', hook)}, returned "
+                    f"{type(made).__name__}; expected a Future of the flat tensor, as "
+                    "all_reduce(..., async_op=True).get_future() gives."
+                )
+            bucket.work = made
             return
         op = ReduceOp.AVG if self.divisor is None else ReduceOp.SUM
         bucket.work = collectives.all_reduce(bucket.flat, op, self.group, async_op=True)
