@@ -157,6 +157,7 @@ class Variants:
         self.bound = bound
         self.symbolic = symbolic
         self.kinds = kinds
+        self.count = len(kinds)
         self.snapshot = Snapshot()
         self.programs: dict[Any, Any] = {}
         self.lock = threading.RLock()
@@ -207,10 +208,10 @@ class Variants:
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
         program = self.last
         try:
-            fits = len(inputs) == len(self.kinds) and program is not None and program.fits(inputs)
-        except AttributeError:  # no tensor where one is expected, which ``_program`` says
+            fits = program.fits(inputs) and len(inputs) == self.count
+        except (AttributeError, IndexError):  # no program yet, or inputs that ``_program`` refuses
             fits = False
-        if program is None or not fits:
+        if not fits:
             program = self._program(inputs)
         return program.fast(*inputs)
 
