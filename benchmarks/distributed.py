@@ -95,7 +95,7 @@ def means(rank: int, size: int) -> tuple[str, str, str]:
 
     communicator: Any = default_group().communicator("cpu")
     if communicator.setup.backend == "gloo":
-        ring = f"Gloo's {communicator.algorithm.lower()}"
+        ring = f"each to all to 512 KiB together, else Gloo's {communicator.algorithm.lower()}"
         return f"TCP, {communicator.address}", ring, "Gloo's ring"
     from mpi4py import MPI
 
