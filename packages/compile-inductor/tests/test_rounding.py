@@ -194,3 +194,20 @@ def test_what_decides_nothing_is_rounded_once() -> None:
     assert fn(x).sum().item() == 0.0
     assert mortice.compile(fn)(x).sum().item() == 8.0
     assert mortice.compile(lambda x: fn(x).floor())(x).sum().item() == 0.0
+
+
+@pytest.mark.parametrize("dtype", [mortice.bfloat16, mortice.float16])
+@pytest.mark.parametrize("name", ["eq", "ne", "lt", "le", "gt", "ge", "remainder", "fmod"])
+def test_numbers_are_rounded_before_they_decide(dtype, name):
+    """What was made from 0.1 is equal to 0.1, given as a number or as a wider 0-d tensor."""
+    x = mortice.tensor([0.1, 0.3, 0.7, 3.3], dtype=dtype)
+    function = getattr(mortice, name)
+    for number in (0.1, 0.3, 0.7, 3.3):
+        expected = function(x, mortice.full((4,), number, dtype=dtype)).tolist()
+        assert function(x, number).tolist() == expected
+        assert function(x, mortice.tensor(number)).tolist() == expected
+        for other in (number, mortice.tensor(number)):
+            compiled = mortice.compile(lambda x, y: function(x * 1, y), backend="inductor")
+            assert [compiled(x, other).tolist() for _ in range(3)] == [expected] * 3
+            fixed = mortice.compile(lambda x, y=other: function(x * 1, y), backend="inductor")
+            assert fixed(x).tolist() == expected

@@ -117,6 +117,14 @@ def operand(x: Any, dtype: np.dtype[Any]) -> Any:
     return a.astype(dtype)
 
 
+def decided(x: Any, dtype: Any) -> Any:
+    """As ``operand`` in the type that ``dtype`` is computed in, rounded to ``dtype`` before: in
+    float16, what was made from 0.1 is equal to 0.1.
+    """
+    kind = compute_type(dtype)
+    return operand(x, kind) if kind is dtype.numpy else operand(x, dtype.numpy).astype(kind)
+
+
 def finished(array: Any, dtype: Any) -> Any:
     """A computed array as a tensor of ``dtype``, rounded if it was computed wider."""
     target = dtype.numpy
@@ -241,11 +249,15 @@ def binary_integers(function: Callable[[Any, Any], Any], bools: bool = False) ->
     return checked
 
 
-def binary(function: Callable[[Any, Any], Any], to_float: bool = False, native: str = "") -> Kernel:
+def binary(
+    function: Callable[[Any, Any], Any], to_float: bool = False, native: str = "",
+    decides: bool = False,
+) -> Kernel:  # fmt: skip
     """A kernel of two operands that meet in the promoted dtype; either may be a number.
 
-    ``native`` is as for ``unary``.
+    ``native`` is as for ``unary``; one that ``decides`` jumps, so its operands are rounded first.
     """
+    meet = decided if decides else lambda x, dtype: operand(x, compute_type(dtype))
 
     def kernel(self: Any, other: Any) -> Any:
         t = self._t
@@ -271,9 +283,8 @@ def binary(function: Callable[[Any, Any], Any], to_float: bool = False, native: 
             fused = fused_half(native, (self._a, other._a), dtype)
             if fused is not None:
                 return fused
-        kind = compute_type(dtype)
         with np.errstate(all="ignore"):
-            return finished(function(operand(self, kind), operand(other, kind)), dtype)
+            return finished(function(meet(self, dtype), meet(other, dtype)), dtype)
 
     return kernel
 
@@ -292,9 +303,9 @@ def predicate(function: Callable[[Any, Any], Any]) -> Kernel:
         elif t.kind == FLOAT and t.itemsize > 2 and type(other) is not complex:
             a = self._a
             return wrap(function(a, number(other, a.dtype)), boolean)
-        kind = compute_type(result_type((self, other)))
+        dtype = result_type((self, other))
         with np.errstate(all="ignore"):
-            return wrap(function(operand(self, kind), operand(other, kind)), boolean)
+            return wrap(function(decided(self, dtype), decided(other, dtype)), boolean)
 
     return kernel
 

@@ -63,7 +63,7 @@ def _compare(name: str) -> Callable[..., Value]:
         dtype = result_dtype(a, b)
         if isinstance(b, float) and not is_float(dtype):
             raise Fallback("comparison of integers with a fraction")
-        return compute(t, name, a, b, dtype=dtype)
+        return compute(t, name, *(operand(t, x, dtype) for x in (a, b)), dtype=dtype)
 
     return lower
 
@@ -177,7 +177,7 @@ def _remainder_by(name: str) -> Callable[..., Value]:
     def lower(t: Trace, a: Any, b: Any) -> Value:
         dtype = result_dtype(a, b)
         _nonzero_integer(b, dtype)
-        return compute(t, name, a, b, dtype=dtype)
+        return compute(t, name, *(operand(t, x, dtype) for x in (a, b)), dtype=dtype)
 
     return lower
 
