@@ -19,7 +19,7 @@ def softclip(input, limit=1.0, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_joiner_softclip, input, limit)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_joiner_softclip, input, limit)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_joiner_softclip[keys]
     except (AttributeError, KeyError, TypeError):
@@ -62,7 +62,7 @@ def nearest_code(input, codebook, **kwargs):
     try:
         keys = input._k | codebook._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_joiner_nearest_code, input, codebook)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_joiner_nearest_code, input, codebook)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_joiner_nearest_code[keys]
     except (AttributeError, KeyError, TypeError):
@@ -84,7 +84,7 @@ def quantize(input, codebook, **kwargs):
     try:
         keys = input._k | codebook._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_joiner_quantize, input, codebook)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_joiner_quantize, input, codebook)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_joiner_quantize[keys]
     except (AttributeError, KeyError, TypeError):

@@ -62,7 +62,7 @@ def call_by_plan(packet: Packet, args: Sequence[Any], kwargs: Mapping[str, Any])
         keys = K.OVERRIDE
         values = ()
     if GLOBAL.special:
-        if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(plan.table, *values)) is not None:
+        if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(plan.table, *values)) is not None:
             return r
         keys = adjust(keys)
     kernel = plan.table.get(keys)

@@ -15,7 +15,7 @@ def relu(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_relu, input)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_relu, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_relu[keys]
     except (AttributeError, KeyError, TypeError):
@@ -36,7 +36,7 @@ def Tensor_relu(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_relu, self)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_relu, self)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_relu[keys]
     except (AttributeError, KeyError, TypeError):
@@ -99,7 +99,7 @@ def threshold(input, threshold, value, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_threshold, input, threshold, value)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_threshold, input, threshold, value)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_threshold[keys]
     except (AttributeError, KeyError, TypeError):
@@ -142,7 +142,7 @@ def relu6(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_relu6, input)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_relu6, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_relu6[keys]
     except (AttributeError, KeyError, TypeError):
@@ -185,7 +185,7 @@ def gelu(input, *, approximate='none', out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_gelu, input, approximate)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_gelu, input, approximate)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_gelu[keys]
     except (AttributeError, KeyError, TypeError):
@@ -228,7 +228,7 @@ def silu(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_silu, input)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_silu, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_silu[keys]
     except (AttributeError, KeyError, TypeError):
@@ -271,7 +271,7 @@ def mish(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_mish, input)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_mish, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_mish[keys]
     except (AttributeError, KeyError, TypeError):
@@ -314,7 +314,7 @@ def elu(input, alpha=1, scale=1, input_scale=1, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_elu, input, alpha, scale, input_scale)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_elu, input, alpha, scale, input_scale)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_elu[keys]
     except (AttributeError, KeyError, TypeError):
@@ -357,7 +357,7 @@ def selu(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_selu, input)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_selu, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_selu[keys]
     except (AttributeError, KeyError, TypeError):
@@ -400,7 +400,7 @@ def celu(input, alpha=1.0, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_celu, input, alpha)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_celu, input, alpha)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_celu[keys]
     except (AttributeError, KeyError, TypeError):
@@ -443,7 +443,7 @@ def leaky_relu(input, negative_slope=0.01, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_leaky_relu, input, negative_slope)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_leaky_relu, input, negative_slope)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_leaky_relu[keys]
     except (AttributeError, KeyError, TypeError):
@@ -486,7 +486,7 @@ def prelu(input, weight, **kwargs):
     try:
         keys = input._k | weight._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_prelu, input, weight)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_prelu, input, weight)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_prelu[keys]
     except (AttributeError, KeyError, TypeError):
@@ -507,7 +507,7 @@ def Tensor_prelu(self, weight, **kwargs):
     try:
         keys = self._k | weight._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_prelu, self, weight)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_prelu, self, weight)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_prelu[keys]
     except (AttributeError, KeyError, TypeError):
@@ -529,7 +529,7 @@ def hardtanh(input, min_val=-1, max_val=1, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_hardtanh, input, min_val, max_val)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_hardtanh, input, min_val, max_val)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_hardtanh[keys]
     except (AttributeError, KeyError, TypeError):
@@ -572,7 +572,7 @@ def hardsigmoid(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_hardsigmoid, input)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_hardsigmoid, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_hardsigmoid[keys]
     except (AttributeError, KeyError, TypeError):
@@ -615,7 +615,7 @@ def hardswish(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_hardswish, input)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_hardswish, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_hardswish[keys]
     except (AttributeError, KeyError, TypeError):
@@ -658,7 +658,7 @@ def softplus(input, beta=1, threshold=20, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_softplus, input, beta, threshold)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_softplus, input, beta, threshold)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_softplus[keys]
     except (AttributeError, KeyError, TypeError):
@@ -680,7 +680,7 @@ def softshrink(input, lambd=0.5, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_softshrink, input, lambd)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_softshrink, input, lambd)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_softshrink[keys]
     except (AttributeError, KeyError, TypeError):
@@ -702,7 +702,7 @@ def hardshrink(input, lambd=0.5, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_hardshrink, input, lambd)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_hardshrink, input, lambd)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_hardshrink[keys]
     except (AttributeError, KeyError, TypeError):
@@ -723,7 +723,7 @@ def Tensor_hardshrink(self, lambd=0.5, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_hardshrink, self, lambd)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_hardshrink, self, lambd)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_hardshrink[keys]
     except (AttributeError, KeyError, TypeError):
@@ -745,7 +745,7 @@ def log_sigmoid(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_log_sigmoid, input)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_log_sigmoid, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_log_sigmoid[keys]
     except (AttributeError, KeyError, TypeError):
@@ -767,7 +767,7 @@ def glu(input, dim=-1, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_glu, input, dim)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_glu, input, dim)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_glu[keys]
     except (AttributeError, KeyError, TypeError):

@@ -16,7 +16,7 @@ def eq(input, other, *, out=None, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_eq_Tensor, input, other)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_eq_Tensor, input, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_eq_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -38,7 +38,7 @@ def Tensor_eq(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_eq_Tensor, self, other)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_eq_Tensor, self, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_eq_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -123,7 +123,7 @@ def ne(input, other, *, out=None, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_ne_Tensor, input, other)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_ne_Tensor, input, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_ne_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -145,7 +145,7 @@ def Tensor_ne(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_ne_Tensor, self, other)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_ne_Tensor, self, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_ne_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -230,7 +230,7 @@ def not_equal(input, other, *, out=None, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_not_equal_Tensor, input, other)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_not_equal_Tensor, input, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_not_equal_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -252,7 +252,7 @@ def Tensor_not_equal(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_not_equal_Tensor, self, other)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_not_equal_Tensor, self, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_not_equal_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -318,7 +318,7 @@ def lt(input, other, *, out=None, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_lt_Tensor, input, other)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_lt_Tensor, input, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_lt_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -340,7 +340,7 @@ def Tensor_lt(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_lt_Tensor, self, other)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_lt_Tensor, self, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_lt_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -425,7 +425,7 @@ def less(input, other, *, out=None, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_less_Tensor, input, other)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_less_Tensor, input, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_less_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -447,7 +447,7 @@ def Tensor_less(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_less_Tensor, self, other)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_less_Tensor, self, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_less_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -513,7 +513,7 @@ def le(input, other, *, out=None, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_le_Tensor, input, other)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_le_Tensor, input, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_le_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -535,7 +535,7 @@ def Tensor_le(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_le_Tensor, self, other)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_le_Tensor, self, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_le_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -620,7 +620,7 @@ def less_equal(input, other, *, out=None, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_less_equal_Tensor, input, other)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_less_equal_Tensor, input, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_less_equal_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -642,7 +642,7 @@ def Tensor_less_equal(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_less_equal_Tensor, self, other)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_less_equal_Tensor, self, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_less_equal_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -708,7 +708,7 @@ def gt(input, other, *, out=None, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_gt_Tensor, input, other)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_gt_Tensor, input, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_gt_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -730,7 +730,7 @@ def Tensor_gt(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_gt_Tensor, self, other)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_gt_Tensor, self, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_gt_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -815,7 +815,7 @@ def greater(input, other, *, out=None, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_greater_Tensor, input, other)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_greater_Tensor, input, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_greater_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -837,7 +837,7 @@ def Tensor_greater(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_greater_Tensor, self, other)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_greater_Tensor, self, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_greater_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -903,7 +903,7 @@ def ge(input, other, *, out=None, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_ge_Tensor, input, other)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_ge_Tensor, input, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_ge_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -925,7 +925,7 @@ def Tensor_ge(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_ge_Tensor, self, other)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_ge_Tensor, self, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_ge_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1010,7 +1010,7 @@ def greater_equal(input, other, *, out=None, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_greater_equal_Tensor, input, other)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_greater_equal_Tensor, input, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_greater_equal_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1032,7 +1032,7 @@ def Tensor_greater_equal(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_greater_equal_Tensor, self, other)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_greater_equal_Tensor, self, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_greater_equal_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1097,7 +1097,7 @@ def logical_and(input, other, *, out=None, **kwargs):
     try:
         keys = input._k | other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_logical_and, input, other)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_logical_and, input, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_logical_and[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1118,7 +1118,7 @@ def Tensor_logical_and(self, other, **kwargs):
     try:
         keys = self._k | other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_logical_and, self, other)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_logical_and, self, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_logical_and[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1181,7 +1181,7 @@ def logical_or(input, other, *, out=None, **kwargs):
     try:
         keys = input._k | other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_logical_or, input, other)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_logical_or, input, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_logical_or[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1202,7 +1202,7 @@ def Tensor_logical_or(self, other, **kwargs):
     try:
         keys = self._k | other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_logical_or, self, other)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_logical_or, self, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_logical_or[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1265,7 +1265,7 @@ def logical_xor(input, other, *, out=None, **kwargs):
     try:
         keys = input._k | other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_logical_xor, input, other)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_logical_xor, input, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_logical_xor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1286,7 +1286,7 @@ def Tensor_logical_xor(self, other, **kwargs):
     try:
         keys = self._k | other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_logical_xor, self, other)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_logical_xor, self, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_logical_xor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1350,7 +1350,7 @@ def bitwise_and(input, other, *, out=None, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_bitwise_and_Tensor, input, other)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_bitwise_and_Tensor, input, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_bitwise_and_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1372,7 +1372,7 @@ def Tensor_bitwise_and(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_bitwise_and_Tensor, self, other)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_bitwise_and_Tensor, self, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_bitwise_and_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1476,7 +1476,7 @@ def bitwise_or(input, other, *, out=None, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_bitwise_or_Tensor, input, other)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_bitwise_or_Tensor, input, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_bitwise_or_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1498,7 +1498,7 @@ def Tensor_bitwise_or(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_bitwise_or_Tensor, self, other)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_bitwise_or_Tensor, self, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_bitwise_or_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1602,7 +1602,7 @@ def bitwise_xor(input, other, *, out=None, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_bitwise_xor_Tensor, input, other)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_bitwise_xor_Tensor, input, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_bitwise_xor_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1624,7 +1624,7 @@ def Tensor_bitwise_xor(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_bitwise_xor_Tensor, self, other)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_bitwise_xor_Tensor, self, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_bitwise_xor_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1728,7 +1728,7 @@ def bitwise_left_shift(input, other, *, out=None, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_bitwise_left_shift_Tensor, input, other)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_bitwise_left_shift_Tensor, input, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_bitwise_left_shift_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1750,7 +1750,7 @@ def Tensor_bitwise_left_shift(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_bitwise_left_shift_Tensor, self, other)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_bitwise_left_shift_Tensor, self, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_bitwise_left_shift_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1854,7 +1854,7 @@ def bitwise_right_shift(input, other, *, out=None, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_bitwise_right_shift_Tensor, input, other)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_bitwise_right_shift_Tensor, input, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_bitwise_right_shift_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1876,7 +1876,7 @@ def Tensor_bitwise_right_shift(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_bitwise_right_shift_Tensor, self, other)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_bitwise_right_shift_Tensor, self, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_bitwise_right_shift_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1979,7 +1979,7 @@ def equal(input, other, **kwargs):
     try:
         keys = input._k | other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_equal, input, other)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_equal, input, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_equal[keys]
     except (AttributeError, KeyError, TypeError):
@@ -2000,7 +2000,7 @@ def Tensor_equal(self, other, **kwargs):
     try:
         keys = self._k | other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_equal, self, other)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_equal, self, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_equal[keys]
     except (AttributeError, KeyError, TypeError):
@@ -2022,7 +2022,7 @@ def isclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=False, **kwargs):
     try:
         keys = input._k | other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_isclose, input, other, rtol, atol, equal_nan)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_isclose, input, other, rtol, atol, equal_nan)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_isclose[keys]
     except (AttributeError, KeyError, TypeError):
@@ -2043,7 +2043,7 @@ def Tensor_isclose(self, other, rtol=1e-05, atol=1e-08, equal_nan=False, **kwarg
     try:
         keys = self._k | other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_isclose, self, other, rtol, atol, equal_nan)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_isclose, self, other, rtol, atol, equal_nan)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_isclose[keys]
     except (AttributeError, KeyError, TypeError):
@@ -2065,7 +2065,7 @@ def allclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=False, **kwargs):
     try:
         keys = input._k | other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_allclose, input, other, rtol, atol, equal_nan)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_allclose, input, other, rtol, atol, equal_nan)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_allclose[keys]
     except (AttributeError, KeyError, TypeError):
@@ -2086,7 +2086,7 @@ def Tensor_allclose(self, other, rtol=1e-05, atol=1e-08, equal_nan=False, **kwar
     try:
         keys = self._k | other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_allclose, self, other, rtol, atol, equal_nan)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_allclose, self, other, rtol, atol, equal_nan)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_allclose[keys]
     except (AttributeError, KeyError, TypeError):

@@ -20,7 +20,7 @@ def convolution(input, weight, bias, stride, padding, dilation, transposed, outp
         if type(dilation) is not tuple: dilation = as_ints(dilation, None, False)
         if type(output_padding) is not tuple: output_padding = as_ints(output_padding, None, False)
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_convolution, input, weight, bias, stride, padding, dilation, transposed, output_padding, groups)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_convolution, input, weight, bias, stride, padding, dilation, transposed, output_padding, groups)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_convolution[keys]
     except (AttributeError, KeyError, TypeError):
@@ -46,7 +46,7 @@ def conv1d(input, weight, bias=None, stride=(1,), padding=(0,), dilation=(1,), g
         if type(padding) is not tuple: padding = as_ints(padding, 1, False)
         if type(dilation) is not tuple: dilation = as_ints(dilation, 1, False)
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_conv1d, input, weight, bias, stride, padding, dilation, groups)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_conv1d, input, weight, bias, stride, padding, dilation, groups)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_conv1d[keys]
     except (AttributeError, KeyError, TypeError):
@@ -72,7 +72,7 @@ def conv2d(input, weight, bias=None, stride=(1, 1), padding=(0, 0), dilation=(1,
         if type(padding) is not tuple: padding = as_ints(padding, 2, False)
         if type(dilation) is not tuple: dilation = as_ints(dilation, 2, False)
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_conv2d, input, weight, bias, stride, padding, dilation, groups)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_conv2d, input, weight, bias, stride, padding, dilation, groups)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_conv2d[keys]
     except (AttributeError, KeyError, TypeError):
@@ -98,7 +98,7 @@ def conv3d(input, weight, bias=None, stride=(1, 1, 1), padding=(0, 0, 0), dilati
         if type(padding) is not tuple: padding = as_ints(padding, 3, False)
         if type(dilation) is not tuple: dilation = as_ints(dilation, 3, False)
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_conv3d, input, weight, bias, stride, padding, dilation, groups)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_conv3d, input, weight, bias, stride, padding, dilation, groups)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_conv3d[keys]
     except (AttributeError, KeyError, TypeError):
@@ -125,7 +125,7 @@ def conv_transpose1d(input, weight, bias=None, stride=(1,), padding=(0,), output
         if type(output_padding) is not tuple: output_padding = as_ints(output_padding, 1, False)
         if type(dilation) is not tuple: dilation = as_ints(dilation, 1, False)
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_conv_transpose1d, input, weight, bias, stride, padding, output_padding, groups, dilation)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_conv_transpose1d, input, weight, bias, stride, padding, output_padding, groups, dilation)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_conv_transpose1d[keys]
     except (AttributeError, KeyError, TypeError):
@@ -152,7 +152,7 @@ def conv_transpose2d(input, weight, bias=None, stride=(1, 1), padding=(0, 0), ou
         if type(output_padding) is not tuple: output_padding = as_ints(output_padding, 2, False)
         if type(dilation) is not tuple: dilation = as_ints(dilation, 2, False)
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_conv_transpose2d_input, input, weight, bias, stride, padding, output_padding, groups, dilation)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_conv_transpose2d_input, input, weight, bias, stride, padding, output_padding, groups, dilation)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_conv_transpose2d_input[keys]
     except (AttributeError, KeyError, TypeError):
@@ -179,7 +179,7 @@ def conv_transpose3d(input, weight, bias=None, stride=(1, 1, 1), padding=(0, 0, 
         if type(output_padding) is not tuple: output_padding = as_ints(output_padding, 3, False)
         if type(dilation) is not tuple: dilation = as_ints(dilation, 3, False)
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_conv_transpose3d_input, input, weight, bias, stride, padding, output_padding, groups, dilation)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_conv_transpose3d_input, input, weight, bias, stride, padding, output_padding, groups, dilation)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_conv_transpose3d_input[keys]
     except (AttributeError, KeyError, TypeError):

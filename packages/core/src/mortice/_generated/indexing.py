@@ -35,7 +35,7 @@ def index_select(input, dim, index, *, out=None, **kwargs):
     try:
         keys = input._k | index._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_index_select, input, dim, index)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_index_select, input, dim, index)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_index_select[keys]
     except (AttributeError, KeyError, TypeError):
@@ -56,7 +56,7 @@ def Tensor_index_select(self, dim, index, **kwargs):
     try:
         keys = self._k | index._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_index_select, self, dim, index)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_index_select, self, dim, index)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_index_select[keys]
     except (AttributeError, KeyError, TypeError):
@@ -78,7 +78,7 @@ def index_add(input, dim, index, source, *, alpha=1, out=None, **kwargs):
     try:
         keys = input._k | index._k | source._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_index_add, input, dim, index, source, alpha)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_index_add, input, dim, index, source, alpha)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_index_add[keys]
     except (AttributeError, KeyError, TypeError):
@@ -99,7 +99,7 @@ def Tensor_index_add(self, dim, index, source, *, alpha=1, **kwargs):
     try:
         keys = self._k | index._k | source._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_index_add, self, dim, index, source, alpha)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_index_add, self, dim, index, source, alpha)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_index_add[keys]
     except (AttributeError, KeyError, TypeError):
@@ -162,7 +162,7 @@ def index_copy(input, dim, index, source, *, out=None, **kwargs):
     try:
         keys = input._k | index._k | source._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_index_copy, input, dim, index, source)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_index_copy, input, dim, index, source)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_index_copy[keys]
     except (AttributeError, KeyError, TypeError):
@@ -183,7 +183,7 @@ def Tensor_index_copy(self, dim, index, source, **kwargs):
     try:
         keys = self._k | index._k | source._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_index_copy, self, dim, index, source)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_index_copy, self, dim, index, source)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_index_copy[keys]
     except (AttributeError, KeyError, TypeError):
@@ -246,7 +246,7 @@ def index_fill(input, dim, index, value, **kwargs):
     try:
         keys = input._k | index._k | value._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_index_fill_int_Tensor, input, dim, index, value)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_index_fill_int_Tensor, input, dim, index, value)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_index_fill_int_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -267,7 +267,7 @@ def Tensor_index_fill(self, dim, index, value, **kwargs):
     try:
         keys = self._k | index._k | value._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_index_fill_int_Tensor, self, dim, index, value)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_index_fill_int_Tensor, self, dim, index, value)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_index_fill_int_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -330,7 +330,7 @@ def index_reduce(input, dim, index, source, reduce, *, include_self=True, out=No
     try:
         keys = input._k | index._k | source._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_index_reduce, input, dim, index, source, reduce, include_self)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_index_reduce, input, dim, index, source, reduce, include_self)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_index_reduce[keys]
     except (AttributeError, KeyError, TypeError):
@@ -351,7 +351,7 @@ def Tensor_index_reduce(self, dim, index, source, reduce, *, include_self=True, 
     try:
         keys = self._k | index._k | source._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_index_reduce, self, dim, index, source, reduce, include_self)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_index_reduce, self, dim, index, source, reduce, include_self)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_index_reduce[keys]
     except (AttributeError, KeyError, TypeError):
@@ -414,7 +414,7 @@ def gather(input, dim, index, *, sparse_grad=False, out=None, **kwargs):
     try:
         keys = input._k | index._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_gather, input, dim, index, sparse_grad)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_gather, input, dim, index, sparse_grad)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_gather[keys]
     except (AttributeError, KeyError, TypeError):
@@ -435,7 +435,7 @@ def Tensor_gather(self, dim, index, *, sparse_grad=False, **kwargs):
     try:
         keys = self._k | index._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_gather, self, dim, index, sparse_grad)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_gather, self, dim, index, sparse_grad)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_gather[keys]
     except (AttributeError, KeyError, TypeError):
@@ -457,7 +457,7 @@ def scatter(input, dim, index, src, *, out=None, **kwargs):
     try:
         keys = input._k | index._k | src._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_scatter_src, input, dim, index, src)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_scatter_src, input, dim, index, src)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_scatter_src[keys]
     except (AttributeError, KeyError, TypeError):
@@ -478,7 +478,7 @@ def Tensor_scatter(self, dim, index, src, **kwargs):
     try:
         keys = self._k | index._k | src._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_scatter_src, self, dim, index, src)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_scatter_src, self, dim, index, src)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_scatter_src[keys]
     except (AttributeError, KeyError, TypeError):
@@ -541,7 +541,7 @@ def scatter_add(input, dim, index, src, *, out=None, **kwargs):
     try:
         keys = input._k | index._k | src._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_scatter_add, input, dim, index, src)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_scatter_add, input, dim, index, src)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_scatter_add[keys]
     except (AttributeError, KeyError, TypeError):
@@ -562,7 +562,7 @@ def Tensor_scatter_add(self, dim, index, src, **kwargs):
     try:
         keys = self._k | index._k | src._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_scatter_add, self, dim, index, src)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_scatter_add, self, dim, index, src)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_scatter_add[keys]
     except (AttributeError, KeyError, TypeError):
@@ -625,7 +625,7 @@ def scatter_reduce(input, dim, index, src, reduce, *, include_self=True, out=Non
     try:
         keys = input._k | index._k | src._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_scatter_reduce_two, input, dim, index, src, reduce, include_self)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_scatter_reduce_two, input, dim, index, src, reduce, include_self)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_scatter_reduce_two[keys]
     except (AttributeError, KeyError, TypeError):
@@ -646,7 +646,7 @@ def Tensor_scatter_reduce(self, dim, index, src, reduce, *, include_self=True, *
     try:
         keys = self._k | index._k | src._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_scatter_reduce_two, self, dim, index, src, reduce, include_self)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_scatter_reduce_two, self, dim, index, src, reduce, include_self)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_scatter_reduce_two[keys]
     except (AttributeError, KeyError, TypeError):
@@ -709,7 +709,7 @@ def masked_select(input, mask, *, out=None, **kwargs):
     try:
         keys = input._k | mask._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_masked_select, input, mask)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_masked_select, input, mask)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_masked_select[keys]
     except (AttributeError, KeyError, TypeError):
@@ -730,7 +730,7 @@ def Tensor_masked_select(self, mask, **kwargs):
     try:
         keys = self._k | mask._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_masked_select, self, mask)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_masked_select, self, mask)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_masked_select[keys]
     except (AttributeError, KeyError, TypeError):
@@ -752,7 +752,7 @@ def masked_scatter(input, mask, source, **kwargs):
     try:
         keys = input._k | mask._k | source._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_masked_scatter, input, mask, source)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_masked_scatter, input, mask, source)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_masked_scatter[keys]
     except (AttributeError, KeyError, TypeError):
@@ -773,7 +773,7 @@ def Tensor_masked_scatter(self, mask, source, **kwargs):
     try:
         keys = self._k | mask._k | source._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_masked_scatter, self, mask, source)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_masked_scatter, self, mask, source)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_masked_scatter[keys]
     except (AttributeError, KeyError, TypeError):
@@ -836,7 +836,7 @@ def nonzero_static(input, *, size, fill_value=-1, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_nonzero_static, input, size, fill_value)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_nonzero_static, input, size, fill_value)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_nonzero_static[keys]
     except (AttributeError, KeyError, TypeError):
@@ -857,7 +857,7 @@ def Tensor_nonzero_static(self, *, size, fill_value=-1, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_nonzero_static, self, size, fill_value)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_nonzero_static, self, size, fill_value)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_nonzero_static[keys]
     except (AttributeError, KeyError, TypeError):
@@ -879,7 +879,7 @@ def argwhere(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_argwhere, input)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_argwhere, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_argwhere[keys]
     except (AttributeError, KeyError, TypeError):
@@ -900,7 +900,7 @@ def Tensor_argwhere(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_argwhere, self)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_argwhere, self)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_argwhere[keys]
     except (AttributeError, KeyError, TypeError):
@@ -922,7 +922,7 @@ def take(input, index, *, out=None, **kwargs):
     try:
         keys = input._k | index._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_take, input, index)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_take, input, index)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_take[keys]
     except (AttributeError, KeyError, TypeError):
@@ -943,7 +943,7 @@ def Tensor_take(self, index, **kwargs):
     try:
         keys = self._k | index._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_take, self, index)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_take, self, index)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_take[keys]
     except (AttributeError, KeyError, TypeError):
@@ -965,7 +965,7 @@ def take_along_dim(input, indices, dim=None, *, out=None, **kwargs):
     try:
         keys = input._k | indices._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_take_along_dim, input, indices, dim)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_take_along_dim, input, indices, dim)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_take_along_dim[keys]
     except (AttributeError, KeyError, TypeError):
@@ -986,7 +986,7 @@ def Tensor_take_along_dim(self, indices, dim=None, **kwargs):
     try:
         keys = self._k | indices._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_take_along_dim, self, indices, dim)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_take_along_dim, self, indices, dim)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_take_along_dim[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1008,7 +1008,7 @@ def put(input, index, source, accumulate=False, **kwargs):
     try:
         keys = input._k | index._k | source._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_put, input, index, source, accumulate)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_put, input, index, source, accumulate)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_put[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1029,7 +1029,7 @@ def Tensor_put(self, index, source, accumulate=False, **kwargs):
     try:
         keys = self._k | index._k | source._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_put, self, index, source, accumulate)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_put, self, index, source, accumulate)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_put[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1092,7 +1092,7 @@ def select_scatter(input, src, dim, index, *, out=None, **kwargs):
     try:
         keys = input._k | src._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_select_scatter, input, src, dim, index)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_select_scatter, input, src, dim, index)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_select_scatter[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1113,7 +1113,7 @@ def Tensor_select_scatter(self, src, dim, index, **kwargs):
     try:
         keys = self._k | src._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_select_scatter, self, src, dim, index)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_select_scatter, self, src, dim, index)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_select_scatter[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1135,7 +1135,7 @@ def slice_scatter(input, src, dim=0, start=None, end=None, step=1, *, out=None, 
     try:
         keys = input._k | src._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_slice_scatter, input, src, dim, start, end, step)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_slice_scatter, input, src, dim, start, end, step)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_slice_scatter[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1156,7 +1156,7 @@ def Tensor_slice_scatter(self, src, dim=0, start=None, end=None, step=1, **kwarg
     try:
         keys = self._k | src._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_slice_scatter, self, src, dim, start, end, step)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_slice_scatter, self, src, dim, start, end, step)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_slice_scatter[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1178,7 +1178,7 @@ def diagonal_scatter(input, src, offset=0, dim1=0, dim2=1, *, out=None, **kwargs
     try:
         keys = input._k | src._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_diagonal_scatter, input, src, offset, dim1, dim2)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_diagonal_scatter, input, src, offset, dim1, dim2)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_diagonal_scatter[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1199,7 +1199,7 @@ def Tensor_diagonal_scatter(self, src, offset=0, dim1=0, dim2=1, **kwargs):
     try:
         keys = self._k | src._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_diagonal_scatter, self, src, offset, dim1, dim2)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_diagonal_scatter, self, src, offset, dim1, dim2)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_diagonal_scatter[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1223,7 +1223,7 @@ def as_strided_scatter(input, src, size, stride, storage_offset=None, *, out=Non
         if type(size) is not tuple: size = as_ints(size, None, False)
         if type(stride) is not tuple: stride = as_ints(stride, None, False)
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_as_strided_scatter, input, src, size, stride, storage_offset)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_as_strided_scatter, input, src, size, stride, storage_offset)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_as_strided_scatter[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1246,7 +1246,7 @@ def Tensor_as_strided_scatter(self, src, size, stride, storage_offset=None, **kw
         if type(size) is not tuple: size = as_ints(size, None, False)
         if type(stride) is not tuple: stride = as_ints(stride, None, False)
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_as_strided_scatter, self, src, size, stride, storage_offset)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_as_strided_scatter, self, src, size, stride, storage_offset)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_as_strided_scatter[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1273,7 +1273,7 @@ def embedding(weight, indices, padding_idx=-1, scale_grad_by_freq=False, sparse=
     try:
         keys = weight._k | indices._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_embedding, weight, indices, padding_idx, scale_grad_by_freq, sparse)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_embedding, weight, indices, padding_idx, scale_grad_by_freq, sparse)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_embedding[keys]
     except (AttributeError, KeyError, TypeError):

@@ -15,7 +15,7 @@ def mm(input, mat2, *, out=None, **kwargs):
     try:
         keys = input._k | mat2._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_mm, input, mat2)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_mm, input, mat2)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_mm[keys]
     except (AttributeError, KeyError, TypeError):
@@ -36,7 +36,7 @@ def Tensor_mm(self, mat2, **kwargs):
     try:
         keys = self._k | mat2._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_mm, self, mat2)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_mm, self, mat2)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_mm[keys]
     except (AttributeError, KeyError, TypeError):
@@ -58,7 +58,7 @@ def bmm(input, mat2, *, out=None, **kwargs):
     try:
         keys = input._k | mat2._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_bmm, input, mat2)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_bmm, input, mat2)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_bmm[keys]
     except (AttributeError, KeyError, TypeError):
@@ -79,7 +79,7 @@ def Tensor_bmm(self, mat2, **kwargs):
     try:
         keys = self._k | mat2._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_bmm, self, mat2)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_bmm, self, mat2)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_bmm[keys]
     except (AttributeError, KeyError, TypeError):
@@ -101,7 +101,7 @@ def addmm(input, mat1, mat2, *, beta=1, alpha=1, out=None, **kwargs):
     try:
         keys = input._k | mat1._k | mat2._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_addmm, input, mat1, mat2, beta, alpha)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_addmm, input, mat1, mat2, beta, alpha)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_addmm[keys]
     except (AttributeError, KeyError, TypeError):
@@ -122,7 +122,7 @@ def Tensor_addmm(self, mat1, mat2, *, beta=1, alpha=1, **kwargs):
     try:
         keys = self._k | mat1._k | mat2._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_addmm, self, mat1, mat2, beta, alpha)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_addmm, self, mat1, mat2, beta, alpha)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_addmm[keys]
     except (AttributeError, KeyError, TypeError):
@@ -185,7 +185,7 @@ def mv(input, vec, *, out=None, **kwargs):
     try:
         keys = input._k | vec._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_mv, input, vec)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_mv, input, vec)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_mv[keys]
     except (AttributeError, KeyError, TypeError):
@@ -206,7 +206,7 @@ def Tensor_mv(self, vec, **kwargs):
     try:
         keys = self._k | vec._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_mv, self, vec)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_mv, self, vec)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_mv[keys]
     except (AttributeError, KeyError, TypeError):
@@ -228,7 +228,7 @@ def addmv(input, mat, vec, *, beta=1, alpha=1, out=None, **kwargs):
     try:
         keys = input._k | mat._k | vec._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_addmv, input, mat, vec, beta, alpha)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_addmv, input, mat, vec, beta, alpha)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_addmv[keys]
     except (AttributeError, KeyError, TypeError):
@@ -249,7 +249,7 @@ def Tensor_addmv(self, mat, vec, *, beta=1, alpha=1, **kwargs):
     try:
         keys = self._k | mat._k | vec._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_addmv, self, mat, vec, beta, alpha)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_addmv, self, mat, vec, beta, alpha)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_addmv[keys]
     except (AttributeError, KeyError, TypeError):
@@ -312,7 +312,7 @@ def dot(input, tensor, *, out=None, **kwargs):
     try:
         keys = input._k | tensor._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_dot, input, tensor)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_dot, input, tensor)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_dot[keys]
     except (AttributeError, KeyError, TypeError):
@@ -333,7 +333,7 @@ def Tensor_dot(self, tensor, **kwargs):
     try:
         keys = self._k | tensor._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_dot, self, tensor)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_dot, self, tensor)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_dot[keys]
     except (AttributeError, KeyError, TypeError):
@@ -355,7 +355,7 @@ def vdot(input, other, *, out=None, **kwargs):
     try:
         keys = input._k | other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_vdot, input, other)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_vdot, input, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_vdot[keys]
     except (AttributeError, KeyError, TypeError):
@@ -376,7 +376,7 @@ def Tensor_vdot(self, other, **kwargs):
     try:
         keys = self._k | other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_vdot, self, other)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_vdot, self, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_vdot[keys]
     except (AttributeError, KeyError, TypeError):
@@ -398,7 +398,7 @@ def inner(input, other, *, out=None, **kwargs):
     try:
         keys = input._k | other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_inner, input, other)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_inner, input, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_inner[keys]
     except (AttributeError, KeyError, TypeError):
@@ -419,7 +419,7 @@ def Tensor_inner(self, other, **kwargs):
     try:
         keys = self._k | other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_inner, self, other)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_inner, self, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_inner[keys]
     except (AttributeError, KeyError, TypeError):
@@ -441,7 +441,7 @@ def outer(input, vec2, *, out=None, **kwargs):
     try:
         keys = input._k | vec2._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_outer, input, vec2)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_outer, input, vec2)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_outer[keys]
     except (AttributeError, KeyError, TypeError):
@@ -462,7 +462,7 @@ def Tensor_outer(self, vec2, **kwargs):
     try:
         keys = self._k | vec2._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_outer, self, vec2)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_outer, self, vec2)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_outer[keys]
     except (AttributeError, KeyError, TypeError):
@@ -484,7 +484,7 @@ def ger(input, vec2, *, out=None, **kwargs):
     try:
         keys = input._k | vec2._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_ger, input, vec2)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_ger, input, vec2)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_ger[keys]
     except (AttributeError, KeyError, TypeError):
@@ -505,7 +505,7 @@ def Tensor_ger(self, vec2, **kwargs):
     try:
         keys = self._k | vec2._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_ger, self, vec2)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_ger, self, vec2)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_ger[keys]
     except (AttributeError, KeyError, TypeError):
@@ -527,7 +527,7 @@ def addr(input, vec1, vec2, *, beta=1, alpha=1, out=None, **kwargs):
     try:
         keys = input._k | vec1._k | vec2._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_addr, input, vec1, vec2, beta, alpha)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_addr, input, vec1, vec2, beta, alpha)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_addr[keys]
     except (AttributeError, KeyError, TypeError):
@@ -548,7 +548,7 @@ def Tensor_addr(self, vec1, vec2, *, beta=1, alpha=1, **kwargs):
     try:
         keys = self._k | vec1._k | vec2._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_addr, self, vec1, vec2, beta, alpha)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_addr, self, vec1, vec2, beta, alpha)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_addr[keys]
     except (AttributeError, KeyError, TypeError):
@@ -611,7 +611,7 @@ def baddbmm(input, batch1, batch2, *, beta=1, alpha=1, out=None, **kwargs):
     try:
         keys = input._k | batch1._k | batch2._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_baddbmm, input, batch1, batch2, beta, alpha)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_baddbmm, input, batch1, batch2, beta, alpha)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_baddbmm[keys]
     except (AttributeError, KeyError, TypeError):
@@ -632,7 +632,7 @@ def Tensor_baddbmm(self, batch1, batch2, *, beta=1, alpha=1, **kwargs):
     try:
         keys = self._k | batch1._k | batch2._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_baddbmm, self, batch1, batch2, beta, alpha)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_baddbmm, self, batch1, batch2, beta, alpha)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_baddbmm[keys]
     except (AttributeError, KeyError, TypeError):
@@ -695,7 +695,7 @@ def addbmm(input, batch1, batch2, *, beta=1, alpha=1, out=None, **kwargs):
     try:
         keys = input._k | batch1._k | batch2._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_addbmm, input, batch1, batch2, beta, alpha)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_addbmm, input, batch1, batch2, beta, alpha)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_addbmm[keys]
     except (AttributeError, KeyError, TypeError):
@@ -716,7 +716,7 @@ def Tensor_addbmm(self, batch1, batch2, *, beta=1, alpha=1, **kwargs):
     try:
         keys = self._k | batch1._k | batch2._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_addbmm, self, batch1, batch2, beta, alpha)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_addbmm, self, batch1, batch2, beta, alpha)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_addbmm[keys]
     except (AttributeError, KeyError, TypeError):
@@ -779,7 +779,7 @@ def matmul(input, other, *, out=None, **kwargs):
     try:
         keys = input._k | other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_matmul, input, other)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_matmul, input, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_matmul[keys]
     except (AttributeError, KeyError, TypeError):
@@ -800,7 +800,7 @@ def Tensor_matmul(self, other, **kwargs):
     try:
         keys = self._k | other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_matmul, self, other)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_matmul, self, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_matmul[keys]
     except (AttributeError, KeyError, TypeError):
@@ -841,7 +841,7 @@ def linear(input, weight, bias=None, *, out=None, **kwargs):
         keys = input._k | weight._k
         if bias is not None: keys |= bias._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_linear, input, weight, bias)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_linear, input, weight, bias)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_linear[keys]
     except (AttributeError, KeyError, TypeError):
@@ -864,7 +864,7 @@ def bilinear(input1, input2, weight, bias=None, **kwargs):
         keys = input1._k | input2._k | weight._k
         if bias is not None: keys |= bias._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_bilinear, input1, input2, weight, bias)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_bilinear, input1, input2, weight, bias)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_bilinear[keys]
     except (AttributeError, KeyError, TypeError):
@@ -886,7 +886,7 @@ def kron(input, other, *, out=None, **kwargs):
     try:
         keys = input._k | other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_kron, input, other)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_kron, input, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_kron[keys]
     except (AttributeError, KeyError, TypeError):
@@ -907,7 +907,7 @@ def Tensor_kron(self, other, **kwargs):
     try:
         keys = self._k | other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_kron, self, other)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_kron, self, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_kron[keys]
     except (AttributeError, KeyError, TypeError):
@@ -929,7 +929,7 @@ def linalg_matmul(input, other, **kwargs):
     try:
         keys = input._k | other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_linalg_matmul, input, other)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_linalg_matmul, input, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_linalg_matmul[keys]
     except (AttributeError, KeyError, TypeError):
@@ -954,7 +954,7 @@ def chain_matmul(matrices, **kwargs):
         elif type(matrices) is not tuple: raise TypeError
         for t in matrices: keys |= t._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_chain_matmul, matrices)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_chain_matmul, matrices)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_chain_matmul[keys]
     except (AttributeError, KeyError, TypeError):
@@ -976,7 +976,7 @@ def cross(input, other, dim=None, *, out=None, **kwargs):
     try:
         keys = input._k | other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_cross, input, other, dim)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_cross, input, other, dim)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_cross[keys]
     except (AttributeError, KeyError, TypeError):
@@ -997,7 +997,7 @@ def Tensor_cross(self, other, dim=None, **kwargs):
     try:
         keys = self._k | other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_cross, self, other, dim)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_cross, self, other, dim)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_cross[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1019,7 +1019,7 @@ def linalg_cross(input, other, *, dim=-1, **kwargs):
     try:
         keys = input._k | other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_linalg_cross, input, other, dim)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_linalg_cross, input, other, dim)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_linalg_cross[keys]
     except (AttributeError, KeyError, TypeError):

@@ -17,7 +17,7 @@ def binary_cross_entropy_with_logits(input, target, weight=None, pos_weight=None
         if weight is not None: keys |= weight._k
         if pos_weight is not None: keys |= pos_weight._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_binary_cross_entropy_with_logits, input, target, weight, pos_weight, reduction)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_binary_cross_entropy_with_logits, input, target, weight, pos_weight, reduction)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_binary_cross_entropy_with_logits[keys]
     except (AttributeError, KeyError, TypeError):
@@ -39,7 +39,7 @@ def kl_div(input, target, reduction=1, *, log_target=False, **kwargs):
     try:
         keys = input._k | target._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_kl_div, input, target, reduction, log_target)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_kl_div, input, target, reduction, log_target)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_kl_div[keys]
     except (AttributeError, KeyError, TypeError):
@@ -61,7 +61,7 @@ def poisson_nll_loss(input, target, log_input, full, eps, reduction, **kwargs):
     try:
         keys = input._k | target._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_poisson_nll_loss, input, target, log_input, full, eps, reduction)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_poisson_nll_loss, input, target, log_input, full, eps, reduction)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_poisson_nll_loss[keys]
     except (AttributeError, KeyError, TypeError):
@@ -83,7 +83,7 @@ def hinge_embedding_loss(input, target, margin=1.0, reduction=1, **kwargs):
     try:
         keys = input._k | target._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_hinge_embedding_loss, input, target, margin, reduction)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_hinge_embedding_loss, input, target, margin, reduction)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_hinge_embedding_loss[keys]
     except (AttributeError, KeyError, TypeError):
@@ -105,7 +105,7 @@ def margin_ranking_loss(input1, input2, target, margin=0.0, reduction=1, **kwarg
     try:
         keys = input1._k | input2._k | target._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_margin_ranking_loss, input1, input2, target, margin, reduction)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_margin_ranking_loss, input1, input2, target, margin, reduction)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_margin_ranking_loss[keys]
     except (AttributeError, KeyError, TypeError):
@@ -127,7 +127,7 @@ def cosine_embedding_loss(input1, input2, target, margin=0.0, reduction=1, **kwa
     try:
         keys = input1._k | input2._k | target._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_cosine_embedding_loss, input1, input2, target, margin, reduction)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_cosine_embedding_loss, input1, input2, target, margin, reduction)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_cosine_embedding_loss[keys]
     except (AttributeError, KeyError, TypeError):
@@ -149,7 +149,7 @@ def triplet_margin_loss(anchor, positive, negative, margin=1.0, p=2.0, eps=1e-06
     try:
         keys = anchor._k | positive._k | negative._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_triplet_margin_loss, anchor, positive, negative, margin, p, eps, swap, reduction)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_triplet_margin_loss, anchor, positive, negative, margin, p, eps, swap, reduction)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_triplet_margin_loss[keys]
     except (AttributeError, KeyError, TypeError):
@@ -171,7 +171,7 @@ def cosine_similarity(x1, x2, dim=1, eps=1e-08, **kwargs):
     try:
         keys = x1._k | x2._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_cosine_similarity, x1, x2, dim, eps)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_cosine_similarity, x1, x2, dim, eps)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_cosine_similarity[keys]
     except (AttributeError, KeyError, TypeError):
@@ -193,7 +193,7 @@ def pairwise_distance(x1, x2, p=2.0, eps=1e-06, keepdim=False, **kwargs):
     try:
         keys = x1._k | x2._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_pairwise_distance, x1, x2, p, eps, keepdim)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_pairwise_distance, x1, x2, p, eps, keepdim)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_pairwise_distance[keys]
     except (AttributeError, KeyError, TypeError):
@@ -215,7 +215,7 @@ def cdist(x1, x2, p=2.0, compute_mode=None, **kwargs):
     try:
         keys = x1._k | x2._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_cdist, x1, x2, p, compute_mode)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_cdist, x1, x2, p, compute_mode)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_cdist[keys]
     except (AttributeError, KeyError, TypeError):
@@ -237,7 +237,7 @@ def pdist(input, p=2.0, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_pdist, input, p)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_pdist, input, p)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_pdist[keys]
     except (AttributeError, KeyError, TypeError):

@@ -15,7 +15,7 @@ def inverse(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_inverse, input)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_inverse, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_inverse[keys]
     except (AttributeError, KeyError, TypeError):
@@ -36,7 +36,7 @@ def Tensor_inverse(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_inverse, self)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_inverse, self)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_inverse[keys]
     except (AttributeError, KeyError, TypeError):
@@ -58,7 +58,7 @@ def det(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_det, input)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_det, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_det[keys]
     except (AttributeError, KeyError, TypeError):
@@ -79,7 +79,7 @@ def Tensor_det(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_det, self)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_det, self)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_det[keys]
     except (AttributeError, KeyError, TypeError):
@@ -101,7 +101,7 @@ def logdet(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_logdet, input)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_logdet, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_logdet[keys]
     except (AttributeError, KeyError, TypeError):
@@ -122,7 +122,7 @@ def Tensor_logdet(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_logdet, self)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_logdet, self)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_logdet[keys]
     except (AttributeError, KeyError, TypeError):
@@ -144,7 +144,7 @@ def slogdet(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_slogdet, input)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_slogdet, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_slogdet[keys]
     except (AttributeError, KeyError, TypeError):
@@ -165,7 +165,7 @@ def Tensor_slogdet(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_slogdet, self)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_slogdet, self)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_slogdet[keys]
     except (AttributeError, KeyError, TypeError):
@@ -187,7 +187,7 @@ def triangular_solve(input, A, upper=True, transpose=False, unitriangular=False,
     try:
         keys = input._k | A._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_triangular_solve, input, A, upper, transpose, unitriangular)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_triangular_solve, input, A, upper, transpose, unitriangular)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_triangular_solve[keys]
     except (AttributeError, KeyError, TypeError):
@@ -208,7 +208,7 @@ def Tensor_triangular_solve(self, A, upper=True, transpose=False, unitriangular=
     try:
         keys = self._k | A._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_triangular_solve, self, A, upper, transpose, unitriangular)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_triangular_solve, self, A, upper, transpose, unitriangular)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_triangular_solve[keys]
     except (AttributeError, KeyError, TypeError):
@@ -230,7 +230,7 @@ def cholesky(input, upper=False, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_cholesky, input, upper)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_cholesky, input, upper)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_cholesky[keys]
     except (AttributeError, KeyError, TypeError):
@@ -251,7 +251,7 @@ def Tensor_cholesky(self, upper=False, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_cholesky, self, upper)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_cholesky, self, upper)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_cholesky[keys]
     except (AttributeError, KeyError, TypeError):
@@ -273,7 +273,7 @@ def cholesky_inverse(input, upper=False, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_cholesky_inverse, input, upper)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_cholesky_inverse, input, upper)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_cholesky_inverse[keys]
     except (AttributeError, KeyError, TypeError):
@@ -294,7 +294,7 @@ def Tensor_cholesky_inverse(self, upper=False, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_cholesky_inverse, self, upper)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_cholesky_inverse, self, upper)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_cholesky_inverse[keys]
     except (AttributeError, KeyError, TypeError):
@@ -316,7 +316,7 @@ def cholesky_solve(input, input2, upper=False, *, out=None, **kwargs):
     try:
         keys = input._k | input2._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_cholesky_solve, input, input2, upper)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_cholesky_solve, input, input2, upper)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_cholesky_solve[keys]
     except (AttributeError, KeyError, TypeError):
@@ -337,7 +337,7 @@ def Tensor_cholesky_solve(self, input2, upper=False, **kwargs):
     try:
         keys = self._k | input2._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_cholesky_solve, self, input2, upper)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_cholesky_solve, self, input2, upper)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_cholesky_solve[keys]
     except (AttributeError, KeyError, TypeError):

@@ -18,7 +18,7 @@ def native_layer_norm(input, normalized_shape, weight, bias, eps, **kwargs):
         if bias is not None: keys |= bias._k
         if type(normalized_shape) is not tuple: normalized_shape = as_ints(normalized_shape, None, False)
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_native_layer_norm, input, normalized_shape, weight, bias, eps)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_native_layer_norm, input, normalized_shape, weight, bias, eps)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_native_layer_norm[keys]
     except (AttributeError, KeyError, TypeError):
@@ -43,7 +43,7 @@ def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-05, cudnn
         if bias is not None: keys |= bias._k
         if type(normalized_shape) is not tuple: normalized_shape = as_ints(normalized_shape, None, False)
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_layer_norm, input, normalized_shape, weight, bias, eps, cudnn_enable)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_layer_norm, input, normalized_shape, weight, bias, eps, cudnn_enable)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_layer_norm[keys]
     except (AttributeError, KeyError, TypeError):
@@ -67,7 +67,7 @@ def native_group_norm(input, weight, bias, N, C, HxW, group, eps, **kwargs):
         if weight is not None: keys |= weight._k
         if bias is not None: keys |= bias._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_native_group_norm, input, weight, bias, N, C, HxW, group, eps)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_native_group_norm, input, weight, bias, N, C, HxW, group, eps)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_native_group_norm[keys]
     except (AttributeError, KeyError, TypeError):
@@ -91,7 +91,7 @@ def group_norm(input, num_groups, weight=None, bias=None, eps=1e-05, cudnn_enabl
         if weight is not None: keys |= weight._k
         if bias is not None: keys |= bias._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_group_norm, input, num_groups, weight, bias, eps, cudnn_enabled)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_group_norm, input, num_groups, weight, bias, eps, cudnn_enabled)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_group_norm[keys]
     except (AttributeError, KeyError, TypeError):
@@ -117,7 +117,7 @@ def native_batch_norm(input, weight, bias, running_mean, running_var, training, 
         if running_mean is not None: keys |= running_mean._k
         if running_var is not None: keys |= running_var._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_native_batch_norm, input, weight, bias, running_mean, running_var, training, momentum, eps)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_native_batch_norm, input, weight, bias, running_mean, running_var, training, momentum, eps)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_native_batch_norm[keys]
     except (AttributeError, KeyError, TypeError):
@@ -143,7 +143,7 @@ def batch_norm(input, weight, bias, running_mean, running_var, training, momentu
         if running_mean is not None: keys |= running_mean._k
         if running_var is not None: keys |= running_var._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_batch_norm, input, weight, bias, running_mean, running_var, training, momentum, eps, cudnn_enabled)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_batch_norm, input, weight, bias, running_mean, running_var, training, momentum, eps, cudnn_enabled)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_batch_norm[keys]
     except (AttributeError, KeyError, TypeError):
@@ -169,7 +169,7 @@ def instance_norm(input, weight, bias, running_mean, running_var, use_input_stat
         if running_mean is not None: keys |= running_mean._k
         if running_var is not None: keys |= running_var._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_instance_norm, input, weight, bias, running_mean, running_var, use_input_stats, momentum, eps, cudnn_enabled)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_instance_norm, input, weight, bias, running_mean, running_var, use_input_stats, momentum, eps, cudnn_enabled)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_instance_norm[keys]
     except (AttributeError, KeyError, TypeError):
@@ -193,7 +193,7 @@ def rms_norm(input, normalized_shape, weight=None, eps=None, **kwargs):
         if weight is not None: keys |= weight._k
         if type(normalized_shape) is not tuple: normalized_shape = as_ints(normalized_shape, None, False)
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_rms_norm, input, normalized_shape, weight, eps)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_rms_norm, input, normalized_shape, weight, eps)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_rms_norm[keys]
     except (AttributeError, KeyError, TypeError):

@@ -15,7 +15,7 @@ def cumsum(input, dim, *, dtype=None, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_cumsum, input, dim, dtype)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_cumsum, input, dim, dtype)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_cumsum[keys]
     except (AttributeError, KeyError, TypeError):
@@ -36,7 +36,7 @@ def Tensor_cumsum(self, dim, *, dtype=None, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_cumsum, self, dim, dtype)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_cumsum, self, dim, dtype)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_cumsum[keys]
     except (AttributeError, KeyError, TypeError):
@@ -99,7 +99,7 @@ def cumprod(input, dim, *, dtype=None, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_cumprod, input, dim, dtype)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_cumprod, input, dim, dtype)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_cumprod[keys]
     except (AttributeError, KeyError, TypeError):
@@ -120,7 +120,7 @@ def Tensor_cumprod(self, dim, *, dtype=None, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_cumprod, self, dim, dtype)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_cumprod, self, dim, dtype)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_cumprod[keys]
     except (AttributeError, KeyError, TypeError):
@@ -183,7 +183,7 @@ def logcumsumexp(input, dim, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_logcumsumexp, input, dim)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_logcumsumexp, input, dim)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_logcumsumexp[keys]
     except (AttributeError, KeyError, TypeError):
@@ -204,7 +204,7 @@ def Tensor_logcumsumexp(self, dim, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_logcumsumexp, self, dim)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_logcumsumexp, self, dim)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_logcumsumexp[keys]
     except (AttributeError, KeyError, TypeError):
@@ -226,7 +226,7 @@ def cummax(input, dim, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_cummax, input, dim)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_cummax, input, dim)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_cummax[keys]
     except (AttributeError, KeyError, TypeError):
@@ -247,7 +247,7 @@ def Tensor_cummax(self, dim, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_cummax, self, dim)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_cummax, self, dim)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_cummax[keys]
     except (AttributeError, KeyError, TypeError):
@@ -269,7 +269,7 @@ def cummin(input, dim, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_cummin, input, dim)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_cummin, input, dim)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_cummin[keys]
     except (AttributeError, KeyError, TypeError):
@@ -290,7 +290,7 @@ def Tensor_cummin(self, dim, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_cummin, self, dim)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_cummin, self, dim)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_cummin[keys]
     except (AttributeError, KeyError, TypeError):
@@ -329,7 +329,7 @@ def diff(input, n=1, dim=-1, prepend=None, append=None, *, out=None, **kwargs):
         if prepend is not None: keys |= prepend._k
         if append is not None: keys |= append._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_diff, input, n, dim, prepend, append)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_diff, input, n, dim, prepend, append)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_diff[keys]
     except (AttributeError, KeyError, TypeError):
@@ -352,7 +352,7 @@ def Tensor_diff(self, n=1, dim=-1, prepend=None, append=None, **kwargs):
         if prepend is not None: keys |= prepend._k
         if append is not None: keys |= append._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_diff, self, n, dim, prepend, append)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_diff, self, n, dim, prepend, append)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_diff[keys]
     except (AttributeError, KeyError, TypeError):
@@ -374,7 +374,7 @@ def sort(input, dim=-1, descending=False, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_sort, input, dim, descending)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_sort, input, dim, descending)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_sort[keys]
     except (AttributeError, KeyError, TypeError):
@@ -395,7 +395,7 @@ def Tensor_sort(self, dim=-1, descending=False, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_sort, self, dim, descending)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_sort, self, dim, descending)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_sort[keys]
     except (AttributeError, KeyError, TypeError):
@@ -417,7 +417,7 @@ def argsort(input, dim=-1, descending=False, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_argsort, input, dim, descending)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_argsort, input, dim, descending)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_argsort[keys]
     except (AttributeError, KeyError, TypeError):
@@ -438,7 +438,7 @@ def Tensor_argsort(self, dim=-1, descending=False, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_argsort, self, dim, descending)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_argsort, self, dim, descending)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_argsort[keys]
     except (AttributeError, KeyError, TypeError):
@@ -460,7 +460,7 @@ def msort(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_msort, input)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_msort, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_msort[keys]
     except (AttributeError, KeyError, TypeError):
@@ -481,7 +481,7 @@ def Tensor_msort(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_msort, self)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_msort, self)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_msort[keys]
     except (AttributeError, KeyError, TypeError):
@@ -503,7 +503,7 @@ def topk(input, k, dim=-1, largest=True, sorted=True, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_topk, input, k, dim, largest, sorted)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_topk, input, k, dim, largest, sorted)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_topk[keys]
     except (AttributeError, KeyError, TypeError):
@@ -524,7 +524,7 @@ def Tensor_topk(self, k, dim=-1, largest=True, sorted=True, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_topk, self, k, dim, largest, sorted)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_topk, self, k, dim, largest, sorted)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_topk[keys]
     except (AttributeError, KeyError, TypeError):
@@ -546,7 +546,7 @@ def kthvalue(input, k, dim=-1, keepdim=False, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_kthvalue, input, k, dim, keepdim)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_kthvalue, input, k, dim, keepdim)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_kthvalue[keys]
     except (AttributeError, KeyError, TypeError):
@@ -567,7 +567,7 @@ def Tensor_kthvalue(self, k, dim=-1, keepdim=False, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_kthvalue, self, k, dim, keepdim)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_kthvalue, self, k, dim, keepdim)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_kthvalue[keys]
     except (AttributeError, KeyError, TypeError):
@@ -588,7 +588,7 @@ def median(*args, **kwargs):
         try:
             keys = args[0]._k
             if GLOBAL.special:
-                if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_median, args[0])) is not None: return r
+                if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_median, args[0])) is not None: return r
                 keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
             kernel = _t_median[keys]
         except (AttributeError, KeyError):
@@ -608,7 +608,7 @@ def Tensor_median(self, *args, **kwargs):
         try:
             keys = self._k
             if GLOBAL.special:
-                if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_median, self)) is not None: return r
+                if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_median, self)) is not None: return r
                 keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
             kernel = _t_median[keys]
         except (AttributeError, KeyError):
@@ -629,7 +629,7 @@ def nanmedian(*args, **kwargs):
         try:
             keys = args[0]._k
             if GLOBAL.special:
-                if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_nanmedian, args[0])) is not None: return r
+                if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_nanmedian, args[0])) is not None: return r
                 keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
             kernel = _t_nanmedian[keys]
         except (AttributeError, KeyError):
@@ -649,7 +649,7 @@ def Tensor_nanmedian(self, *args, **kwargs):
         try:
             keys = self._k
             if GLOBAL.special:
-                if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_nanmedian, self)) is not None: return r
+                if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_nanmedian, self)) is not None: return r
                 keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
             kernel = _t_nanmedian[keys]
         except (AttributeError, KeyError):
@@ -671,7 +671,7 @@ def mode(input, dim=-1, keepdim=False, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_mode, input, dim, keepdim)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_mode, input, dim, keepdim)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_mode[keys]
     except (AttributeError, KeyError, TypeError):
@@ -692,7 +692,7 @@ def Tensor_mode(self, dim=-1, keepdim=False, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_mode, self, dim, keepdim)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_mode, self, dim, keepdim)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_mode[keys]
     except (AttributeError, KeyError, TypeError):
@@ -714,7 +714,7 @@ def histc(input, bins=100, min=0, max=0, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_histc, input, bins, min, max)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_histc, input, bins, min, max)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_histc[keys]
     except (AttributeError, KeyError, TypeError):
@@ -735,7 +735,7 @@ def Tensor_histc(self, bins=100, min=0, max=0, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_histc, self, bins, min, max)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_histc, self, bins, min, max)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_histc[keys]
     except (AttributeError, KeyError, TypeError):
@@ -758,7 +758,7 @@ def bincount(input, weights=None, minlength=0, **kwargs):
         keys = input._k
         if weights is not None: keys |= weights._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_bincount, input, weights, minlength)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_bincount, input, weights, minlength)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_bincount[keys]
     except (AttributeError, KeyError, TypeError):
@@ -780,7 +780,7 @@ def Tensor_bincount(self, weights=None, minlength=0, **kwargs):
         keys = self._k
         if weights is not None: keys |= weights._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_bincount, self, weights, minlength)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_bincount, self, weights, minlength)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_bincount[keys]
     except (AttributeError, KeyError, TypeError):
@@ -803,7 +803,7 @@ def bucketize(input, boundaries, *, out_int32=False, right=False, out=None, **kw
         keys = input._k
         if type(boundaries) not in NUMBERS: keys |= boundaries._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_bucketize_Tensor, input, boundaries, out_int32, right)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_bucketize_Tensor, input, boundaries, out_int32, right)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_bucketize_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -827,7 +827,7 @@ def searchsorted(sorted_sequence, input, *, out_int32=False, right=False, side=N
         if type(input) not in NUMBERS: keys |= input._k
         if sorter is not None and type(sorter) not in NUMBERS: keys |= sorter._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_searchsorted_Tensor, sorted_sequence, input, out_int32, right, side, sorter)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_searchsorted_Tensor, sorted_sequence, input, out_int32, right, side, sorter)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_searchsorted_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -849,7 +849,7 @@ def quantile(input, q, dim=None, keepdim=False, *, interpolation='linear', out=N
     try:
         keys = input._k | q._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_quantile, input, q, dim, keepdim, interpolation)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_quantile, input, q, dim, keepdim, interpolation)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_quantile[keys]
     except (AttributeError, KeyError, TypeError):
@@ -870,7 +870,7 @@ def Tensor_quantile(self, q, dim=None, keepdim=False, *, interpolation='linear',
     try:
         keys = self._k | q._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_quantile, self, q, dim, keepdim, interpolation)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_quantile, self, q, dim, keepdim, interpolation)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_quantile[keys]
     except (AttributeError, KeyError, TypeError):
@@ -892,7 +892,7 @@ def nanquantile(input, q, dim=None, keepdim=False, *, interpolation='linear', ou
     try:
         keys = input._k | q._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_nanquantile, input, q, dim, keepdim, interpolation)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_nanquantile, input, q, dim, keepdim, interpolation)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_nanquantile[keys]
     except (AttributeError, KeyError, TypeError):
@@ -913,7 +913,7 @@ def Tensor_nanquantile(self, q, dim=None, keepdim=False, *, interpolation='linea
     try:
         keys = self._k | q._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_nanquantile, self, q, dim, keepdim, interpolation)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_nanquantile, self, q, dim, keepdim, interpolation)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_nanquantile[keys]
     except (AttributeError, KeyError, TypeError):

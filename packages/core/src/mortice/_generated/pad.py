@@ -16,7 +16,7 @@ def constant_pad_nd(input, pad, value=0, **kwargs):
         keys = input._k
         if type(pad) is not tuple: pad = as_ints(pad, None, False)
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_constant_pad_nd, input, pad, value)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_constant_pad_nd, input, pad, value)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_constant_pad_nd[keys]
     except (AttributeError, KeyError, TypeError):
@@ -39,7 +39,7 @@ def reflection_pad1d(input, padding, **kwargs):
         keys = input._k
         if type(padding) is not tuple: padding = as_ints(padding, 2, False)
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_reflection_pad1d, input, padding)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_reflection_pad1d, input, padding)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_reflection_pad1d[keys]
     except (AttributeError, KeyError, TypeError):
@@ -62,7 +62,7 @@ def reflection_pad2d(input, padding, **kwargs):
         keys = input._k
         if type(padding) is not tuple: padding = as_ints(padding, 4, False)
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_reflection_pad2d, input, padding)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_reflection_pad2d, input, padding)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_reflection_pad2d[keys]
     except (AttributeError, KeyError, TypeError):
@@ -85,7 +85,7 @@ def reflection_pad3d(input, padding, **kwargs):
         keys = input._k
         if type(padding) is not tuple: padding = as_ints(padding, 6, False)
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_reflection_pad3d, input, padding)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_reflection_pad3d, input, padding)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_reflection_pad3d[keys]
     except (AttributeError, KeyError, TypeError):
@@ -108,7 +108,7 @@ def replication_pad1d(input, padding, **kwargs):
         keys = input._k
         if type(padding) is not tuple: padding = as_ints(padding, 2, False)
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_replication_pad1d, input, padding)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_replication_pad1d, input, padding)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_replication_pad1d[keys]
     except (AttributeError, KeyError, TypeError):
@@ -131,7 +131,7 @@ def replication_pad2d(input, padding, **kwargs):
         keys = input._k
         if type(padding) is not tuple: padding = as_ints(padding, 4, False)
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_replication_pad2d, input, padding)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_replication_pad2d, input, padding)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_replication_pad2d[keys]
     except (AttributeError, KeyError, TypeError):
@@ -154,7 +154,7 @@ def replication_pad3d(input, padding, **kwargs):
         keys = input._k
         if type(padding) is not tuple: padding = as_ints(padding, 6, False)
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_replication_pad3d, input, padding)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_replication_pad3d, input, padding)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_replication_pad3d[keys]
     except (AttributeError, KeyError, TypeError):

@@ -16,7 +16,7 @@ def add(input, other, *, alpha=1, out=None, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_add_Tensor, input, other, alpha)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_add_Tensor, input, other, alpha)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_add_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -38,7 +38,7 @@ def Tensor_add(self, other, *, alpha=1, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_add_Tensor, self, other, alpha)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_add_Tensor, self, other, alpha)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_add_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -142,7 +142,7 @@ def sub(input, other, *, alpha=1, out=None, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_sub_Tensor, input, other, alpha)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_sub_Tensor, input, other, alpha)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_sub_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -164,7 +164,7 @@ def Tensor_sub(self, other, *, alpha=1, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_sub_Tensor, self, other, alpha)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_sub_Tensor, self, other, alpha)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_sub_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -268,7 +268,7 @@ def subtract(input, other, *, alpha=1, out=None, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_subtract_Tensor, input, other, alpha)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_subtract_Tensor, input, other, alpha)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_subtract_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -290,7 +290,7 @@ def Tensor_subtract(self, other, *, alpha=1, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_subtract_Tensor, self, other, alpha)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_subtract_Tensor, self, other, alpha)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_subtract_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -356,7 +356,7 @@ def rsub(input, other, *, alpha=1, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_rsub_Tensor, input, other, alpha)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_rsub_Tensor, input, other, alpha)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_rsub_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -378,7 +378,7 @@ def Tensor_rsub(self, other, *, alpha=1, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_rsub_Tensor, self, other, alpha)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_rsub_Tensor, self, other, alpha)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_rsub_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -420,7 +420,7 @@ def mul(input, other, *, out=None, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_mul_Tensor, input, other)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_mul_Tensor, input, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_mul_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -442,7 +442,7 @@ def Tensor_mul(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_mul_Tensor, self, other)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_mul_Tensor, self, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_mul_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -546,7 +546,7 @@ def multiply(input, other, *, out=None, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_multiply_Tensor, input, other)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_multiply_Tensor, input, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_multiply_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -568,7 +568,7 @@ def Tensor_multiply(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_multiply_Tensor, self, other)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_multiply_Tensor, self, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_multiply_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -634,7 +634,7 @@ def div(input, other, *, out=None, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_div_Tensor, input, other)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_div_Tensor, input, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_div_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -656,7 +656,7 @@ def Tensor_div(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_div_Tensor, self, other)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_div_Tensor, self, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_div_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -760,7 +760,7 @@ def divide(input, other, *, out=None, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_divide_Tensor, input, other)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_divide_Tensor, input, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_divide_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -782,7 +782,7 @@ def Tensor_divide(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_divide_Tensor, self, other)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_divide_Tensor, self, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_divide_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -848,7 +848,7 @@ def true_divide(input, other, *, out=None, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_true_divide_Tensor, input, other)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_true_divide_Tensor, input, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_true_divide_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -870,7 +870,7 @@ def Tensor_true_divide(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_true_divide_Tensor, self, other)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_true_divide_Tensor, self, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_true_divide_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -936,7 +936,7 @@ def floor_divide(input, other, *, out=None, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_floor_divide, input, other)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_floor_divide, input, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_floor_divide[keys]
     except (AttributeError, KeyError, TypeError):
@@ -958,7 +958,7 @@ def Tensor_floor_divide(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_floor_divide, self, other)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_floor_divide, self, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_floor_divide[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1062,7 +1062,7 @@ def fmod(input, other, *, out=None, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_fmod_Tensor, input, other)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_fmod_Tensor, input, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_fmod_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1084,7 +1084,7 @@ def Tensor_fmod(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_fmod_Tensor, self, other)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_fmod_Tensor, self, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_fmod_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1150,7 +1150,7 @@ def remainder(input, other, *, out=None, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_remainder_Tensor, input, other)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_remainder_Tensor, input, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_remainder_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1172,7 +1172,7 @@ def Tensor_remainder(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_remainder_Tensor, self, other)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_remainder_Tensor, self, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_remainder_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1276,7 +1276,7 @@ def pow(input, exponent, *, out=None, **kwargs):
         keys = input._k
         if type(exponent) not in NUMBERS: keys |= exponent._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_pow_Tensor_Tensor, input, exponent)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_pow_Tensor_Tensor, input, exponent)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_pow_Tensor_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1298,7 +1298,7 @@ def Tensor_pow(self, exponent, **kwargs):
         keys = self._k
         if type(exponent) not in NUMBERS: keys |= exponent._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_pow_Tensor_Tensor, self, exponent)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_pow_Tensor_Tensor, self, exponent)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_pow_Tensor_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1402,7 +1402,7 @@ def float_power(input, exponent, *, out=None, **kwargs):
         keys = input._k
         if type(exponent) not in NUMBERS: keys |= exponent._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_float_power_Tensor_Tensor, input, exponent)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_float_power_Tensor_Tensor, input, exponent)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_float_power_Tensor_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1424,7 +1424,7 @@ def Tensor_float_power(self, exponent, **kwargs):
         keys = self._k
         if type(exponent) not in NUMBERS: keys |= exponent._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_float_power_Tensor_Tensor, self, exponent)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_float_power_Tensor_Tensor, self, exponent)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_float_power_Tensor_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1446,7 +1446,7 @@ def maximum(input, other, *, out=None, **kwargs):
     try:
         keys = input._k | other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_maximum, input, other)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_maximum, input, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_maximum[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1467,7 +1467,7 @@ def Tensor_maximum(self, other, **kwargs):
     try:
         keys = self._k | other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_maximum, self, other)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_maximum, self, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_maximum[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1489,7 +1489,7 @@ def minimum(input, other, *, out=None, **kwargs):
     try:
         keys = input._k | other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_minimum, input, other)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_minimum, input, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_minimum[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1510,7 +1510,7 @@ def Tensor_minimum(self, other, **kwargs):
     try:
         keys = self._k | other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_minimum, self, other)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_minimum, self, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_minimum[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1532,7 +1532,7 @@ def fmax(input, other, *, out=None, **kwargs):
     try:
         keys = input._k | other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_fmax, input, other)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_fmax, input, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_fmax[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1553,7 +1553,7 @@ def Tensor_fmax(self, other, **kwargs):
     try:
         keys = self._k | other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_fmax, self, other)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_fmax, self, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_fmax[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1575,7 +1575,7 @@ def fmin(input, other, *, out=None, **kwargs):
     try:
         keys = input._k | other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_fmin, input, other)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_fmin, input, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_fmin[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1596,7 +1596,7 @@ def Tensor_fmin(self, other, **kwargs):
     try:
         keys = self._k | other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_fmin, self, other)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_fmin, self, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_fmin[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1618,7 +1618,7 @@ def atan2(input, other, *, out=None, **kwargs):
     try:
         keys = input._k | other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_atan2, input, other)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_atan2, input, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_atan2[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1639,7 +1639,7 @@ def Tensor_atan2(self, other, **kwargs):
     try:
         keys = self._k | other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_atan2, self, other)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_atan2, self, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_atan2[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1702,7 +1702,7 @@ def arctan2(input, other, *, out=None, **kwargs):
     try:
         keys = input._k | other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_arctan2, input, other)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_arctan2, input, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_arctan2[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1723,7 +1723,7 @@ def Tensor_arctan2(self, other, **kwargs):
     try:
         keys = self._k | other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_arctan2, self, other)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_arctan2, self, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_arctan2[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1786,7 +1786,7 @@ def hypot(input, other, *, out=None, **kwargs):
     try:
         keys = input._k | other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_hypot, input, other)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_hypot, input, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_hypot[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1807,7 +1807,7 @@ def Tensor_hypot(self, other, **kwargs):
     try:
         keys = self._k | other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_hypot, self, other)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_hypot, self, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_hypot[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1871,7 +1871,7 @@ def copysign(input, other, *, out=None, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_copysign_Tensor, input, other)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_copysign_Tensor, input, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_copysign_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1893,7 +1893,7 @@ def Tensor_copysign(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_copysign_Tensor, self, other)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_copysign_Tensor, self, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_copysign_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1958,7 +1958,7 @@ def nextafter(input, other, *, out=None, **kwargs):
     try:
         keys = input._k | other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_nextafter, input, other)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_nextafter, input, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_nextafter[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1979,7 +1979,7 @@ def Tensor_nextafter(self, other, **kwargs):
     try:
         keys = self._k | other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_nextafter, self, other)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_nextafter, self, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_nextafter[keys]
     except (AttributeError, KeyError, TypeError):
@@ -2042,7 +2042,7 @@ def gcd(input, other, *, out=None, **kwargs):
     try:
         keys = input._k | other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_gcd, input, other)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_gcd, input, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_gcd[keys]
     except (AttributeError, KeyError, TypeError):
@@ -2063,7 +2063,7 @@ def Tensor_gcd(self, other, **kwargs):
     try:
         keys = self._k | other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_gcd, self, other)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_gcd, self, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_gcd[keys]
     except (AttributeError, KeyError, TypeError):
@@ -2126,7 +2126,7 @@ def lcm(input, other, *, out=None, **kwargs):
     try:
         keys = input._k | other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_lcm, input, other)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_lcm, input, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_lcm[keys]
     except (AttributeError, KeyError, TypeError):
@@ -2147,7 +2147,7 @@ def Tensor_lcm(self, other, **kwargs):
     try:
         keys = self._k | other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_lcm, self, other)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_lcm, self, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_lcm[keys]
     except (AttributeError, KeyError, TypeError):
@@ -2210,7 +2210,7 @@ def ldexp(input, other, *, out=None, **kwargs):
     try:
         keys = input._k | other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_ldexp_Tensor, input, other)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_ldexp_Tensor, input, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_ldexp_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -2231,7 +2231,7 @@ def Tensor_ldexp(self, other, **kwargs):
     try:
         keys = self._k | other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_ldexp_Tensor, self, other)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_ldexp_Tensor, self, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_ldexp_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -2294,7 +2294,7 @@ def heaviside(input, values, *, out=None, **kwargs):
     try:
         keys = input._k | values._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_heaviside, input, values)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_heaviside, input, values)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_heaviside[keys]
     except (AttributeError, KeyError, TypeError):
@@ -2315,7 +2315,7 @@ def Tensor_heaviside(self, values, **kwargs):
     try:
         keys = self._k | values._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_heaviside, self, values)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_heaviside, self, values)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_heaviside[keys]
     except (AttributeError, KeyError, TypeError):
@@ -2378,7 +2378,7 @@ def logaddexp(input, other, *, out=None, **kwargs):
     try:
         keys = input._k | other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_logaddexp, input, other)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_logaddexp, input, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_logaddexp[keys]
     except (AttributeError, KeyError, TypeError):
@@ -2399,7 +2399,7 @@ def Tensor_logaddexp(self, other, **kwargs):
     try:
         keys = self._k | other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_logaddexp, self, other)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_logaddexp, self, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_logaddexp[keys]
     except (AttributeError, KeyError, TypeError):
@@ -2421,7 +2421,7 @@ def logaddexp2(input, other, *, out=None, **kwargs):
     try:
         keys = input._k | other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_logaddexp2, input, other)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_logaddexp2, input, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_logaddexp2[keys]
     except (AttributeError, KeyError, TypeError):
@@ -2442,7 +2442,7 @@ def Tensor_logaddexp2(self, other, **kwargs):
     try:
         keys = self._k | other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_logaddexp2, self, other)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_logaddexp2, self, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_logaddexp2[keys]
     except (AttributeError, KeyError, TypeError):
@@ -2465,7 +2465,7 @@ def xlogy(input, other, *, out=None, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_xlogy_Tensor, input, other)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_xlogy_Tensor, input, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_xlogy_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -2487,7 +2487,7 @@ def Tensor_xlogy(self, other, **kwargs):
         keys = self._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_xlogy_Tensor, self, other)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_xlogy_Tensor, self, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_xlogy_Tensor[keys]
     except (AttributeError, KeyError, TypeError):

@@ -19,7 +19,7 @@ def max_pool1d_with_indices(input, kernel_size, stride=(), padding=(0,), dilatio
         if type(padding) is not tuple: padding = as_ints(padding, 1, False)
         if type(dilation) is not tuple: dilation = as_ints(dilation, 1, False)
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_max_pool1d_with_indices, input, kernel_size, stride, padding, dilation, ceil_mode)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_max_pool1d_with_indices, input, kernel_size, stride, padding, dilation, ceil_mode)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_max_pool1d_with_indices[keys]
     except (AttributeError, KeyError, TypeError):
@@ -45,7 +45,7 @@ def max_pool2d_with_indices(input, kernel_size, stride=(), padding=(0, 0), dilat
         if type(padding) is not tuple: padding = as_ints(padding, 2, False)
         if type(dilation) is not tuple: dilation = as_ints(dilation, 2, False)
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_max_pool2d_with_indices, input, kernel_size, stride, padding, dilation, ceil_mode)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_max_pool2d_with_indices, input, kernel_size, stride, padding, dilation, ceil_mode)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_max_pool2d_with_indices[keys]
     except (AttributeError, KeyError, TypeError):
@@ -71,7 +71,7 @@ def max_pool3d_with_indices(input, kernel_size, stride=(), padding=(0, 0, 0), di
         if type(padding) is not tuple: padding = as_ints(padding, 3, False)
         if type(dilation) is not tuple: dilation = as_ints(dilation, 3, False)
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_max_pool3d_with_indices, input, kernel_size, stride, padding, dilation, ceil_mode)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_max_pool3d_with_indices, input, kernel_size, stride, padding, dilation, ceil_mode)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_max_pool3d_with_indices[keys]
     except (AttributeError, KeyError, TypeError):
@@ -97,7 +97,7 @@ def max_pool1d(input, kernel_size, stride=(), padding=(0,), dilation=(1,), ceil_
         if type(padding) is not tuple: padding = as_ints(padding, 1, False)
         if type(dilation) is not tuple: dilation = as_ints(dilation, 1, False)
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_max_pool1d, input, kernel_size, stride, padding, dilation, ceil_mode)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_max_pool1d, input, kernel_size, stride, padding, dilation, ceil_mode)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_max_pool1d[keys]
     except (AttributeError, KeyError, TypeError):
@@ -123,7 +123,7 @@ def max_pool2d(input, kernel_size, stride=(), padding=(0, 0), dilation=(1, 1), c
         if type(padding) is not tuple: padding = as_ints(padding, 2, False)
         if type(dilation) is not tuple: dilation = as_ints(dilation, 2, False)
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_max_pool2d, input, kernel_size, stride, padding, dilation, ceil_mode)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_max_pool2d, input, kernel_size, stride, padding, dilation, ceil_mode)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_max_pool2d[keys]
     except (AttributeError, KeyError, TypeError):
@@ -149,7 +149,7 @@ def max_pool3d(input, kernel_size, stride=(), padding=(0, 0, 0), dilation=(1, 1,
         if type(padding) is not tuple: padding = as_ints(padding, 3, False)
         if type(dilation) is not tuple: dilation = as_ints(dilation, 3, False)
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_max_pool3d, input, kernel_size, stride, padding, dilation, ceil_mode)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_max_pool3d, input, kernel_size, stride, padding, dilation, ceil_mode)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_max_pool3d[keys]
     except (AttributeError, KeyError, TypeError):
@@ -172,7 +172,7 @@ def max_unpool2d(input, indices, output_size, **kwargs):
         keys = input._k | indices._k
         if type(output_size) is not tuple: output_size = as_ints(output_size, 2, False)
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_max_unpool2d, input, indices, output_size)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_max_unpool2d, input, indices, output_size)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_max_unpool2d[keys]
     except (AttributeError, KeyError, TypeError):
@@ -197,7 +197,7 @@ def avg_pool1d(input, kernel_size, stride=(), padding=(0,), ceil_mode=False, cou
         if type(stride) is not tuple: stride = as_ints(stride, 1, False)
         if type(padding) is not tuple: padding = as_ints(padding, 1, False)
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_avg_pool1d, input, kernel_size, stride, padding, ceil_mode, count_include_pad)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_avg_pool1d, input, kernel_size, stride, padding, ceil_mode, count_include_pad)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_avg_pool1d[keys]
     except (AttributeError, KeyError, TypeError):
@@ -222,7 +222,7 @@ def avg_pool2d(input, kernel_size, stride=(), padding=(0, 0), ceil_mode=False, c
         if type(stride) is not tuple: stride = as_ints(stride, 2, False)
         if type(padding) is not tuple: padding = as_ints(padding, 2, False)
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_avg_pool2d, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_avg_pool2d, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_avg_pool2d[keys]
     except (AttributeError, KeyError, TypeError):
@@ -247,7 +247,7 @@ def avg_pool3d(input, kernel_size, stride=(), padding=(0, 0, 0), ceil_mode=False
         if type(stride) is not tuple: stride = as_ints(stride, 3, False)
         if type(padding) is not tuple: padding = as_ints(padding, 3, False)
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_avg_pool3d, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_avg_pool3d, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_avg_pool3d[keys]
     except (AttributeError, KeyError, TypeError):
@@ -270,7 +270,7 @@ def adaptive_avg_pool1d(input, output_size, **kwargs):
         keys = input._k
         if type(output_size) is not tuple: output_size = as_ints(output_size, 1, False)
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_adaptive_avg_pool1d, input, output_size)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_adaptive_avg_pool1d, input, output_size)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_adaptive_avg_pool1d[keys]
     except (AttributeError, KeyError, TypeError):
@@ -293,7 +293,7 @@ def adaptive_avg_pool2d(input, output_size, **kwargs):
         keys = input._k
         if type(output_size) is not tuple: output_size = as_ints(output_size, 2, False)
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_adaptive_avg_pool2d, input, output_size)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_adaptive_avg_pool2d, input, output_size)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_adaptive_avg_pool2d[keys]
     except (AttributeError, KeyError, TypeError):
@@ -316,7 +316,7 @@ def adaptive_avg_pool3d(input, output_size, **kwargs):
         keys = input._k
         if type(output_size) is not tuple: output_size = as_ints(output_size, 3, False)
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_adaptive_avg_pool3d, input, output_size)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_adaptive_avg_pool3d, input, output_size)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_adaptive_avg_pool3d[keys]
     except (AttributeError, KeyError, TypeError):
@@ -339,7 +339,7 @@ def adaptive_max_pool1d(input, output_size, **kwargs):
         keys = input._k
         if type(output_size) is not tuple: output_size = as_ints(output_size, 1, False)
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_adaptive_max_pool1d, input, output_size)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_adaptive_max_pool1d, input, output_size)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_adaptive_max_pool1d[keys]
     except (AttributeError, KeyError, TypeError):
@@ -362,7 +362,7 @@ def adaptive_max_pool2d(input, output_size, **kwargs):
         keys = input._k
         if type(output_size) is not tuple: output_size = as_ints(output_size, 2, False)
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_adaptive_max_pool2d, input, output_size)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_adaptive_max_pool2d, input, output_size)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_adaptive_max_pool2d[keys]
     except (AttributeError, KeyError, TypeError):
@@ -385,7 +385,7 @@ def adaptive_max_pool3d(input, output_size, **kwargs):
         keys = input._k
         if type(output_size) is not tuple: output_size = as_ints(output_size, 3, False)
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_adaptive_max_pool3d, input, output_size)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_adaptive_max_pool3d, input, output_size)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_adaptive_max_pool3d[keys]
     except (AttributeError, KeyError, TypeError):

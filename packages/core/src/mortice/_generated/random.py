@@ -145,7 +145,7 @@ def Tensor_bernoulli_(self, *args, **kwargs):
         try:
             keys = self._k
             if GLOBAL.special:
-                if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_bernoulli__float, self)) is not None: return r
+                if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_bernoulli__float, self)) is not None: return r
                 keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
             kernel = _t_bernoulli__float[keys]
         except (AttributeError, KeyError):
@@ -166,7 +166,7 @@ def bernoulli(*args, **kwargs):
         try:
             keys = args[0]._k
             if GLOBAL.special:
-                if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_bernoulli, args[0])) is not None: return r
+                if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_bernoulli, args[0])) is not None: return r
                 keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
             kernel = _t_bernoulli[keys]
         except (AttributeError, KeyError):
@@ -186,7 +186,7 @@ def Tensor_bernoulli(self, *args, **kwargs):
         try:
             keys = self._k
             if GLOBAL.special:
-                if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_bernoulli, self)) is not None: return r
+                if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_bernoulli, self)) is not None: return r
                 keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
             kernel = _t_bernoulli[keys]
         except (AttributeError, KeyError):
@@ -208,7 +208,7 @@ def multinomial(input, num_samples, replacement=False, *, generator=None, out=No
     try:
         keys = input._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_multinomial, input, num_samples, replacement, generator)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_multinomial, input, num_samples, replacement, generator)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_multinomial[keys]
     except (AttributeError, KeyError, TypeError):
@@ -229,7 +229,7 @@ def Tensor_multinomial(self, num_samples, replacement=False, *, generator=None, 
     try:
         keys = self._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_multinomial, self, num_samples, replacement, generator)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_multinomial, self, num_samples, replacement, generator)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_multinomial[keys]
     except (AttributeError, KeyError, TypeError):
@@ -251,7 +251,7 @@ def poisson(input, generator=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_poisson, input, generator)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_poisson, input, generator)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_poisson[keys]
     except (AttributeError, KeyError, TypeError):
@@ -273,7 +273,7 @@ def binomial(count, prob, generator=None, **kwargs):
     try:
         keys = count._k | prob._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_binomial, count, prob, generator)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_binomial, count, prob, generator)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_binomial[keys]
     except (AttributeError, KeyError, TypeError):
@@ -295,7 +295,7 @@ def native_dropout(input, p, train, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_native_dropout, input, p, train)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_native_dropout, input, p, train)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_native_dropout[keys]
     except (AttributeError, KeyError, TypeError):
@@ -317,7 +317,7 @@ def dropout(input, p, train, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_dropout, input, p, train)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_dropout, input, p, train)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_dropout[keys]
     except (AttributeError, KeyError, TypeError):
@@ -360,7 +360,7 @@ def feature_dropout(input, p, train, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_feature_dropout, input, p, train)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_feature_dropout, input, p, train)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_feature_dropout[keys]
     except (AttributeError, KeyError, TypeError):
@@ -403,7 +403,7 @@ def alpha_dropout(input, p, train, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_alpha_dropout, input, p, train)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_alpha_dropout, input, p, train)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_alpha_dropout[keys]
     except (AttributeError, KeyError, TypeError):
@@ -446,7 +446,7 @@ def feature_alpha_dropout(input, p, train, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_feature_alpha_dropout, input, p, train)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_feature_alpha_dropout, input, p, train)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_feature_alpha_dropout[keys]
     except (AttributeError, KeyError, TypeError):

@@ -14,7 +14,7 @@ def sum(*args, **kwargs):
         try:
             keys = args[0]._k
             if GLOBAL.special:
-                if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_sum, args[0])) is not None: return r
+                if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_sum, args[0])) is not None: return r
                 keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
             kernel = _t_sum[keys]
         except (AttributeError, KeyError):
@@ -34,7 +34,7 @@ def Tensor_sum(self, *args, **kwargs):
         try:
             keys = self._k
             if GLOBAL.special:
-                if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_sum, self)) is not None: return r
+                if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_sum, self)) is not None: return r
                 keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
             kernel = _t_sum[keys]
         except (AttributeError, KeyError):
@@ -57,7 +57,7 @@ def nansum(input, dim=None, keepdim=False, *, dtype=None, out=None, **kwargs):
         keys = input._k
         if type(dim) is not tuple: dim = as_ints(dim, 1, True)
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_nansum, input, dim, keepdim, dtype)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_nansum, input, dim, keepdim, dtype)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_nansum[keys]
     except (AttributeError, KeyError, TypeError):
@@ -79,7 +79,7 @@ def Tensor_nansum(self, dim=None, keepdim=False, *, dtype=None, **kwargs):
         keys = self._k
         if type(dim) is not tuple: dim = as_ints(dim, 1, True)
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_nansum, self, dim, keepdim, dtype)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_nansum, self, dim, keepdim, dtype)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_nansum[keys]
     except (AttributeError, KeyError, TypeError):
@@ -100,7 +100,7 @@ def mean(*args, **kwargs):
         try:
             keys = args[0]._k
             if GLOBAL.special:
-                if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_mean, args[0])) is not None: return r
+                if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_mean, args[0])) is not None: return r
                 keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
             kernel = _t_mean[keys]
         except (AttributeError, KeyError):
@@ -120,7 +120,7 @@ def Tensor_mean(self, *args, **kwargs):
         try:
             keys = self._k
             if GLOBAL.special:
-                if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_mean, self)) is not None: return r
+                if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_mean, self)) is not None: return r
                 keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
             kernel = _t_mean[keys]
         except (AttributeError, KeyError):
@@ -143,7 +143,7 @@ def nanmean(input, dim=None, keepdim=False, *, dtype=None, out=None, **kwargs):
         keys = input._k
         if type(dim) is not tuple: dim = as_ints(dim, 1, True)
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_nanmean, input, dim, keepdim, dtype)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_nanmean, input, dim, keepdim, dtype)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_nanmean[keys]
     except (AttributeError, KeyError, TypeError):
@@ -165,7 +165,7 @@ def Tensor_nanmean(self, dim=None, keepdim=False, *, dtype=None, **kwargs):
         keys = self._k
         if type(dim) is not tuple: dim = as_ints(dim, 1, True)
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_nanmean, self, dim, keepdim, dtype)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_nanmean, self, dim, keepdim, dtype)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_nanmean[keys]
     except (AttributeError, KeyError, TypeError):
@@ -186,7 +186,7 @@ def prod(*args, **kwargs):
         try:
             keys = args[0]._k
             if GLOBAL.special:
-                if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_prod, args[0])) is not None: return r
+                if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_prod, args[0])) is not None: return r
                 keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
             kernel = _t_prod[keys]
         except (AttributeError, KeyError):
@@ -206,7 +206,7 @@ def Tensor_prod(self, *args, **kwargs):
         try:
             keys = self._k
             if GLOBAL.special:
-                if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_prod, self)) is not None: return r
+                if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_prod, self)) is not None: return r
                 keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
             kernel = _t_prod[keys]
         except (AttributeError, KeyError):
@@ -229,7 +229,7 @@ def amax(input, dim=(), keepdim=False, *, out=None, **kwargs):
         keys = input._k
         if type(dim) is not tuple: dim = as_ints(dim, 1, False)
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_amax, input, dim, keepdim)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_amax, input, dim, keepdim)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_amax[keys]
     except (AttributeError, KeyError, TypeError):
@@ -251,7 +251,7 @@ def Tensor_amax(self, dim=(), keepdim=False, **kwargs):
         keys = self._k
         if type(dim) is not tuple: dim = as_ints(dim, 1, False)
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_amax, self, dim, keepdim)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_amax, self, dim, keepdim)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_amax[keys]
     except (AttributeError, KeyError, TypeError):
@@ -274,7 +274,7 @@ def amin(input, dim=(), keepdim=False, *, out=None, **kwargs):
         keys = input._k
         if type(dim) is not tuple: dim = as_ints(dim, 1, False)
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_amin, input, dim, keepdim)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_amin, input, dim, keepdim)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_amin[keys]
     except (AttributeError, KeyError, TypeError):
@@ -296,7 +296,7 @@ def Tensor_amin(self, dim=(), keepdim=False, **kwargs):
         keys = self._k
         if type(dim) is not tuple: dim = as_ints(dim, 1, False)
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_amin, self, dim, keepdim)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_amin, self, dim, keepdim)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_amin[keys]
     except (AttributeError, KeyError, TypeError):
@@ -318,7 +318,7 @@ def aminmax(input, *, dim=None, keepdim=False, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_aminmax, input, dim, keepdim)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_aminmax, input, dim, keepdim)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_aminmax[keys]
     except (AttributeError, KeyError, TypeError):
@@ -339,7 +339,7 @@ def Tensor_aminmax(self, *, dim=None, keepdim=False, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_aminmax, self, dim, keepdim)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_aminmax, self, dim, keepdim)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_aminmax[keys]
     except (AttributeError, KeyError, TypeError):
@@ -360,7 +360,7 @@ def max(*args, **kwargs):
         try:
             keys = args[0]._k
             if GLOBAL.special:
-                if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_max, args[0])) is not None: return r
+                if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_max, args[0])) is not None: return r
                 keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
             kernel = _t_max[keys]
         except (AttributeError, KeyError):
@@ -380,7 +380,7 @@ def Tensor_max(self, *args, **kwargs):
         try:
             keys = self._k
             if GLOBAL.special:
-                if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_max, self)) is not None: return r
+                if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_max, self)) is not None: return r
                 keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
             kernel = _t_max[keys]
         except (AttributeError, KeyError):
@@ -401,7 +401,7 @@ def min(*args, **kwargs):
         try:
             keys = args[0]._k
             if GLOBAL.special:
-                if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_min, args[0])) is not None: return r
+                if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_min, args[0])) is not None: return r
                 keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
             kernel = _t_min[keys]
         except (AttributeError, KeyError):
@@ -421,7 +421,7 @@ def Tensor_min(self, *args, **kwargs):
         try:
             keys = self._k
             if GLOBAL.special:
-                if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_min, self)) is not None: return r
+                if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_min, self)) is not None: return r
                 keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
             kernel = _t_min[keys]
         except (AttributeError, KeyError):
@@ -443,7 +443,7 @@ def argmax(input, dim=None, keepdim=False, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_argmax, input, dim, keepdim)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_argmax, input, dim, keepdim)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_argmax[keys]
     except (AttributeError, KeyError, TypeError):
@@ -464,7 +464,7 @@ def Tensor_argmax(self, dim=None, keepdim=False, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_argmax, self, dim, keepdim)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_argmax, self, dim, keepdim)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_argmax[keys]
     except (AttributeError, KeyError, TypeError):
@@ -486,7 +486,7 @@ def argmin(input, dim=None, keepdim=False, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_argmin, input, dim, keepdim)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_argmin, input, dim, keepdim)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_argmin[keys]
     except (AttributeError, KeyError, TypeError):
@@ -507,7 +507,7 @@ def Tensor_argmin(self, dim=None, keepdim=False, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_argmin, self, dim, keepdim)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_argmin, self, dim, keepdim)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_argmin[keys]
     except (AttributeError, KeyError, TypeError):
@@ -528,7 +528,7 @@ def any(*args, **kwargs):
         try:
             keys = args[0]._k
             if GLOBAL.special:
-                if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_any, args[0])) is not None: return r
+                if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_any, args[0])) is not None: return r
                 keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
             kernel = _t_any[keys]
         except (AttributeError, KeyError):
@@ -548,7 +548,7 @@ def Tensor_any(self, *args, **kwargs):
         try:
             keys = self._k
             if GLOBAL.special:
-                if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_any, self)) is not None: return r
+                if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_any, self)) is not None: return r
                 keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
             kernel = _t_any[keys]
         except (AttributeError, KeyError):
@@ -569,7 +569,7 @@ def all(*args, **kwargs):
         try:
             keys = args[0]._k
             if GLOBAL.special:
-                if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_all, args[0])) is not None: return r
+                if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_all, args[0])) is not None: return r
                 keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
             kernel = _t_all[keys]
         except (AttributeError, KeyError):
@@ -589,7 +589,7 @@ def Tensor_all(self, *args, **kwargs):
         try:
             keys = self._k
             if GLOBAL.special:
-                if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_all, self)) is not None: return r
+                if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_all, self)) is not None: return r
                 keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
             kernel = _t_all[keys]
         except (AttributeError, KeyError):
@@ -610,7 +610,7 @@ def var(*args, **kwargs):
         try:
             keys = args[0]._k
             if GLOBAL.special:
-                if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_var, args[0])) is not None: return r
+                if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_var, args[0])) is not None: return r
                 keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
             kernel = _t_var[keys]
         except (AttributeError, KeyError):
@@ -630,7 +630,7 @@ def Tensor_var(self, *args, **kwargs):
         try:
             keys = self._k
             if GLOBAL.special:
-                if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_var, self)) is not None: return r
+                if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_var, self)) is not None: return r
                 keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
             kernel = _t_var[keys]
         except (AttributeError, KeyError):
@@ -651,7 +651,7 @@ def std(*args, **kwargs):
         try:
             keys = args[0]._k
             if GLOBAL.special:
-                if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_std, args[0])) is not None: return r
+                if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_std, args[0])) is not None: return r
                 keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
             kernel = _t_std[keys]
         except (AttributeError, KeyError):
@@ -671,7 +671,7 @@ def Tensor_std(self, *args, **kwargs):
         try:
             keys = self._k
             if GLOBAL.special:
-                if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_std, self)) is not None: return r
+                if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_std, self)) is not None: return r
                 keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
             kernel = _t_std[keys]
         except (AttributeError, KeyError):
@@ -692,7 +692,7 @@ def var_mean(*args, **kwargs):
         try:
             keys = args[0]._k
             if GLOBAL.special:
-                if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_var_mean, args[0])) is not None: return r
+                if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_var_mean, args[0])) is not None: return r
                 keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
             kernel = _t_var_mean[keys]
         except (AttributeError, KeyError):
@@ -712,7 +712,7 @@ def Tensor_var_mean(self, *args, **kwargs):
         try:
             keys = self._k
             if GLOBAL.special:
-                if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_var_mean, self)) is not None: return r
+                if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_var_mean, self)) is not None: return r
                 keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
             kernel = _t_var_mean[keys]
         except (AttributeError, KeyError):
@@ -733,7 +733,7 @@ def std_mean(*args, **kwargs):
         try:
             keys = args[0]._k
             if GLOBAL.special:
-                if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_std_mean, args[0])) is not None: return r
+                if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_std_mean, args[0])) is not None: return r
                 keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
             kernel = _t_std_mean[keys]
         except (AttributeError, KeyError):
@@ -753,7 +753,7 @@ def Tensor_std_mean(self, *args, **kwargs):
         try:
             keys = self._k
             if GLOBAL.special:
-                if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_std_mean, self)) is not None: return r
+                if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_std_mean, self)) is not None: return r
                 keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
             kernel = _t_std_mean[keys]
         except (AttributeError, KeyError):
@@ -774,7 +774,7 @@ def count_nonzero(*args, **kwargs):
         try:
             keys = args[0]._k
             if GLOBAL.special:
-                if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_count_nonzero, args[0])) is not None: return r
+                if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_count_nonzero, args[0])) is not None: return r
                 keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
             kernel = _t_count_nonzero[keys]
         except (AttributeError, KeyError):
@@ -794,7 +794,7 @@ def Tensor_count_nonzero(self, *args, **kwargs):
         try:
             keys = self._k
             if GLOBAL.special:
-                if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_count_nonzero, self)) is not None: return r
+                if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_count_nonzero, self)) is not None: return r
                 keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
             kernel = _t_count_nonzero[keys]
         except (AttributeError, KeyError):
@@ -816,7 +816,7 @@ def trace(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_trace, input)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_trace, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_trace[keys]
     except (AttributeError, KeyError, TypeError):
@@ -837,7 +837,7 @@ def Tensor_trace(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_trace, self)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_trace, self)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_trace[keys]
     except (AttributeError, KeyError, TypeError):
@@ -859,7 +859,7 @@ def dist(input, other, p=2, **kwargs):
     try:
         keys = input._k | other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_dist, input, other, p)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_dist, input, other, p)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_dist[keys]
     except (AttributeError, KeyError, TypeError):
@@ -880,7 +880,7 @@ def Tensor_dist(self, other, p=2, **kwargs):
     try:
         keys = self._k | other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_dist, self, other, p)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_dist, self, other, p)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_dist[keys]
     except (AttributeError, KeyError, TypeError):
@@ -904,7 +904,7 @@ def cov(input, *, correction=1, fweights=None, aweights=None, **kwargs):
         if fweights is not None: keys |= fweights._k
         if aweights is not None: keys |= aweights._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_cov, input, correction, fweights, aweights)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_cov, input, correction, fweights, aweights)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_cov[keys]
     except (AttributeError, KeyError, TypeError):
@@ -927,7 +927,7 @@ def Tensor_cov(self, *, correction=1, fweights=None, aweights=None, **kwargs):
         if fweights is not None: keys |= fweights._k
         if aweights is not None: keys |= aweights._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_cov, self, correction, fweights, aweights)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_cov, self, correction, fweights, aweights)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_cov[keys]
     except (AttributeError, KeyError, TypeError):
@@ -949,7 +949,7 @@ def corrcoef(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_corrcoef, input)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_corrcoef, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_corrcoef[keys]
     except (AttributeError, KeyError, TypeError):
@@ -970,7 +970,7 @@ def Tensor_corrcoef(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_corrcoef, self)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_corrcoef, self)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_corrcoef[keys]
     except (AttributeError, KeyError, TypeError):
@@ -992,7 +992,7 @@ def renorm(input, p, dim, maxnorm, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_renorm, input, p, dim, maxnorm)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_renorm, input, p, dim, maxnorm)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_renorm[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1013,7 +1013,7 @@ def Tensor_renorm(self, p, dim, maxnorm, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_renorm, self, p, dim, maxnorm)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_renorm, self, p, dim, maxnorm)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_renorm[keys]
     except (AttributeError, KeyError, TypeError):

@@ -15,7 +15,7 @@ def grid_sampler_2d(input, grid, interpolation_mode, padding_mode, align_corners
     try:
         keys = input._k | grid._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_grid_sampler_2d, input, grid, interpolation_mode, padding_mode, align_corners)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_grid_sampler_2d, input, grid, interpolation_mode, padding_mode, align_corners)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_grid_sampler_2d[keys]
     except (AttributeError, KeyError, TypeError):
@@ -37,7 +37,7 @@ def grid_sampler_3d(input, grid, interpolation_mode, padding_mode, align_corners
     try:
         keys = input._k | grid._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_grid_sampler_3d, input, grid, interpolation_mode, padding_mode, align_corners)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_grid_sampler_3d, input, grid, interpolation_mode, padding_mode, align_corners)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_grid_sampler_3d[keys]
     except (AttributeError, KeyError, TypeError):
@@ -59,7 +59,7 @@ def grid_sampler(input, grid, interpolation_mode, padding_mode, align_corners, *
     try:
         keys = input._k | grid._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_grid_sampler, input, grid, interpolation_mode, padding_mode, align_corners)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_grid_sampler, input, grid, interpolation_mode, padding_mode, align_corners)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_grid_sampler[keys]
     except (AttributeError, KeyError, TypeError):
@@ -82,7 +82,7 @@ def affine_grid_generator(theta, size, align_corners, **kwargs):
         keys = theta._k
         if type(size) is not tuple: size = as_ints(size, None, False)
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_affine_grid_generator, theta, size, align_corners)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_affine_grid_generator, theta, size, align_corners)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_affine_grid_generator[keys]
     except (AttributeError, KeyError, TypeError):
@@ -104,7 +104,7 @@ def pixel_shuffle(input, upscale_factor, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_pixel_shuffle, input, upscale_factor)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_pixel_shuffle, input, upscale_factor)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_pixel_shuffle[keys]
     except (AttributeError, KeyError, TypeError):
@@ -126,7 +126,7 @@ def pixel_unshuffle(input, downscale_factor, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_pixel_unshuffle, input, downscale_factor)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_pixel_unshuffle, input, downscale_factor)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_pixel_unshuffle[keys]
     except (AttributeError, KeyError, TypeError):
@@ -148,7 +148,7 @@ def channel_shuffle(input, groups, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_channel_shuffle, input, groups)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_channel_shuffle, input, groups)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_channel_shuffle[keys]
     except (AttributeError, KeyError, TypeError):

@@ -18,7 +18,7 @@ def cat(tensors, dim=0, *, out=None, **kwargs):
         elif type(tensors) is not tuple: raise TypeError
         for t in tensors: keys |= t._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_cat, tensors, dim)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_cat, tensors, dim)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_cat[keys]
     except (AttributeError, KeyError, TypeError):
@@ -43,7 +43,7 @@ def concat(tensors, dim=0, *, out=None, **kwargs):
         elif type(tensors) is not tuple: raise TypeError
         for t in tensors: keys |= t._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_concat, tensors, dim)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_concat, tensors, dim)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_concat[keys]
     except (AttributeError, KeyError, TypeError):
@@ -68,7 +68,7 @@ def concatenate(tensors, dim=0, *, out=None, **kwargs):
         elif type(tensors) is not tuple: raise TypeError
         for t in tensors: keys |= t._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_concatenate, tensors, dim)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_concatenate, tensors, dim)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_concatenate[keys]
     except (AttributeError, KeyError, TypeError):
@@ -93,7 +93,7 @@ def stack(tensors, dim=0, *, out=None, **kwargs):
         elif type(tensors) is not tuple: raise TypeError
         for t in tensors: keys |= t._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_stack, tensors, dim)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_stack, tensors, dim)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_stack[keys]
     except (AttributeError, KeyError, TypeError):
@@ -118,7 +118,7 @@ def hstack(tensors, *, out=None, **kwargs):
         elif type(tensors) is not tuple: raise TypeError
         for t in tensors: keys |= t._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_hstack, tensors)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_hstack, tensors)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_hstack[keys]
     except (AttributeError, KeyError, TypeError):
@@ -143,7 +143,7 @@ def vstack(tensors, *, out=None, **kwargs):
         elif type(tensors) is not tuple: raise TypeError
         for t in tensors: keys |= t._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_vstack, tensors)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_vstack, tensors)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_vstack[keys]
     except (AttributeError, KeyError, TypeError):
@@ -168,7 +168,7 @@ def row_stack(tensors, *, out=None, **kwargs):
         elif type(tensors) is not tuple: raise TypeError
         for t in tensors: keys |= t._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_row_stack, tensors)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_row_stack, tensors)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_row_stack[keys]
     except (AttributeError, KeyError, TypeError):
@@ -193,7 +193,7 @@ def dstack(tensors, *, out=None, **kwargs):
         elif type(tensors) is not tuple: raise TypeError
         for t in tensors: keys |= t._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_dstack, tensors)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_dstack, tensors)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_dstack[keys]
     except (AttributeError, KeyError, TypeError):
@@ -218,7 +218,7 @@ def column_stack(tensors, *, out=None, **kwargs):
         elif type(tensors) is not tuple: raise TypeError
         for t in tensors: keys |= t._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_column_stack, tensors)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_column_stack, tensors)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_column_stack[keys]
     except (AttributeError, KeyError, TypeError):
@@ -269,7 +269,7 @@ def tile(input, dims, **kwargs):
         keys = input._k
         if type(dims) is not tuple: dims = as_ints(dims, None, False)
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_tile, input, dims)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_tile, input, dims)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_tile[keys]
     except (AttributeError, KeyError, TypeError):
@@ -329,7 +329,7 @@ def flip(input, dims, **kwargs):
         keys = input._k
         if type(dims) is not tuple: dims = as_ints(dims, None, False)
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_flip, input, dims)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_flip, input, dims)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_flip[keys]
     except (AttributeError, KeyError, TypeError):
@@ -378,7 +378,7 @@ def fliplr(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_fliplr, input)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_fliplr, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_fliplr[keys]
     except (AttributeError, KeyError, TypeError):
@@ -399,7 +399,7 @@ def Tensor_fliplr(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_fliplr, self)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_fliplr, self)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_fliplr[keys]
     except (AttributeError, KeyError, TypeError):
@@ -421,7 +421,7 @@ def flipud(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_flipud, input)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_flipud, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_flipud[keys]
     except (AttributeError, KeyError, TypeError):
@@ -442,7 +442,7 @@ def Tensor_flipud(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_flipud, self)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_flipud, self)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_flipud[keys]
     except (AttributeError, KeyError, TypeError):
@@ -466,7 +466,7 @@ def roll(input, shifts, dims=(), **kwargs):
         if type(shifts) is not tuple: shifts = as_ints(shifts, 1, False)
         if type(dims) is not tuple: dims = as_ints(dims, 1, False)
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_roll, input, shifts, dims)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_roll, input, shifts, dims)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_roll[keys]
     except (AttributeError, KeyError, TypeError):
@@ -489,7 +489,7 @@ def Tensor_roll(self, shifts, dims=(), **kwargs):
         if type(shifts) is not tuple: shifts = as_ints(shifts, 1, False)
         if type(dims) is not tuple: dims = as_ints(dims, 1, False)
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_roll, self, shifts, dims)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_roll, self, shifts, dims)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_roll[keys]
     except (AttributeError, KeyError, TypeError):
@@ -512,7 +512,7 @@ def rot90(input, k=1, dims=(0, 1), **kwargs):
         keys = input._k
         if type(dims) is not tuple: dims = as_ints(dims, None, False)
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_rot90, input, k, dims)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_rot90, input, k, dims)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_rot90[keys]
     except (AttributeError, KeyError, TypeError):
@@ -534,7 +534,7 @@ def Tensor_rot90(self, k=1, dims=(0, 1), **kwargs):
         keys = self._k
         if type(dims) is not tuple: dims = as_ints(dims, None, False)
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_rot90, self, k, dims)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_rot90, self, k, dims)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_rot90[keys]
     except (AttributeError, KeyError, TypeError):
@@ -556,7 +556,7 @@ def combinations(input, r=2, with_replacement=False, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_combinations, input, r, with_replacement)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_combinations, input, r, with_replacement)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_combinations[keys]
     except (AttributeError, KeyError, TypeError):
@@ -578,7 +578,7 @@ def tril(input, diagonal=0, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_tril, input, diagonal)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_tril, input, diagonal)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_tril[keys]
     except (AttributeError, KeyError, TypeError):
@@ -599,7 +599,7 @@ def Tensor_tril(self, diagonal=0, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_tril, self, diagonal)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_tril, self, diagonal)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_tril[keys]
     except (AttributeError, KeyError, TypeError):
@@ -662,7 +662,7 @@ def triu(input, diagonal=0, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_triu, input, diagonal)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_triu, input, diagonal)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_triu[keys]
     except (AttributeError, KeyError, TypeError):
@@ -683,7 +683,7 @@ def Tensor_triu(self, diagonal=0, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_triu, self, diagonal)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_triu, self, diagonal)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_triu[keys]
     except (AttributeError, KeyError, TypeError):
@@ -756,7 +756,7 @@ def diag(input, diagonal=0, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_diag, input, diagonal)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_diag, input, diagonal)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_diag[keys]
     except (AttributeError, KeyError, TypeError):
@@ -777,7 +777,7 @@ def Tensor_diag(self, diagonal=0, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_diag, self, diagonal)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_diag, self, diagonal)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_diag[keys]
     except (AttributeError, KeyError, TypeError):
@@ -799,7 +799,7 @@ def diag_embed(input, offset=0, dim1=-2, dim2=-1, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_diag_embed, input, offset, dim1, dim2)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_diag_embed, input, offset, dim1, dim2)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_diag_embed[keys]
     except (AttributeError, KeyError, TypeError):
@@ -820,7 +820,7 @@ def Tensor_diag_embed(self, offset=0, dim1=-2, dim2=-1, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_diag_embed, self, offset, dim1, dim2)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_diag_embed, self, offset, dim1, dim2)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_diag_embed[keys]
     except (AttributeError, KeyError, TypeError):
@@ -842,7 +842,7 @@ def diagflat(input, offset=0, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_diagflat, input, offset)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_diagflat, input, offset)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_diagflat[keys]
     except (AttributeError, KeyError, TypeError):
@@ -863,7 +863,7 @@ def Tensor_diagflat(self, offset=0, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_diagflat, self, offset)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_diagflat, self, offset)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_diagflat[keys]
     except (AttributeError, KeyError, TypeError):
@@ -885,7 +885,7 @@ def vander(x, N=None, increasing=False, **kwargs):
     try:
         keys = x._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_vander, x, N, increasing)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_vander, x, N, increasing)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_vander[keys]
     except (AttributeError, KeyError, TypeError):

@@ -15,7 +15,7 @@ def softmax(input, dim, dtype=None, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_softmax_int, input, dim, dtype)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_softmax_int, input, dim, dtype)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_softmax_int[keys]
     except (AttributeError, KeyError, TypeError):
@@ -36,7 +36,7 @@ def Tensor_softmax(self, dim, dtype=None, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_softmax_int, self, dim, dtype)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_softmax_int, self, dim, dtype)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_softmax_int[keys]
     except (AttributeError, KeyError, TypeError):
@@ -58,7 +58,7 @@ def _softmax(input, dim, half_to_float, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t__softmax, input, dim, half_to_float)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t__softmax, input, dim, half_to_float)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t__softmax[keys]
     except (AttributeError, KeyError, TypeError):
@@ -80,7 +80,7 @@ def log_softmax(input, dim, dtype=None, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_log_softmax_int, input, dim, dtype)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_log_softmax_int, input, dim, dtype)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_log_softmax_int[keys]
     except (AttributeError, KeyError, TypeError):
@@ -101,7 +101,7 @@ def Tensor_log_softmax(self, dim, dtype=None, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_log_softmax_int, self, dim, dtype)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_log_softmax_int, self, dim, dtype)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_log_softmax_int[keys]
     except (AttributeError, KeyError, TypeError):
@@ -123,7 +123,7 @@ def _log_softmax(input, dim, half_to_float, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t__log_softmax, input, dim, half_to_float)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t__log_softmax, input, dim, half_to_float)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t__log_softmax[keys]
     except (AttributeError, KeyError, TypeError):
@@ -146,7 +146,7 @@ def logsumexp(input, dim, keepdim=False, *, out=None, **kwargs):
         keys = input._k
         if type(dim) is not tuple: dim = as_ints(dim, 1, False)
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_logsumexp, input, dim, keepdim)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_logsumexp, input, dim, keepdim)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_logsumexp[keys]
     except (AttributeError, KeyError, TypeError):
@@ -168,7 +168,7 @@ def Tensor_logsumexp(self, dim, keepdim=False, **kwargs):
         keys = self._k
         if type(dim) is not tuple: dim = as_ints(dim, 1, False)
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_logsumexp, self, dim, keepdim)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_logsumexp, self, dim, keepdim)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_logsumexp[keys]
     except (AttributeError, KeyError, TypeError):

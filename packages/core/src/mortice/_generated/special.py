@@ -15,7 +15,7 @@ def special_entr(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_special_entr, input)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_special_entr, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_special_entr[keys]
     except (AttributeError, KeyError, TypeError):
@@ -37,7 +37,7 @@ def special_erfcx(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_special_erfcx, input)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_special_erfcx, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_special_erfcx[keys]
     except (AttributeError, KeyError, TypeError):
@@ -59,7 +59,7 @@ def special_i0e(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_special_i0e, input)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_special_i0e, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_special_i0e[keys]
     except (AttributeError, KeyError, TypeError):
@@ -81,7 +81,7 @@ def special_i1e(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_special_i1e, input)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_special_i1e, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_special_i1e[keys]
     except (AttributeError, KeyError, TypeError):
@@ -103,7 +103,7 @@ def special_ndtr(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_special_ndtr, input)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_special_ndtr, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_special_ndtr[keys]
     except (AttributeError, KeyError, TypeError):
@@ -125,7 +125,7 @@ def special_ndtri(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_special_ndtri, input)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_special_ndtri, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_special_ndtri[keys]
     except (AttributeError, KeyError, TypeError):
@@ -147,7 +147,7 @@ def special_log_ndtr(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_special_log_ndtr, input)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_special_log_ndtr, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_special_log_ndtr[keys]
     except (AttributeError, KeyError, TypeError):
@@ -170,7 +170,7 @@ def special_xlog1py(input, other, *, out=None, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_special_xlog1py, input, other)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_special_xlog1py, input, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_special_xlog1py[keys]
     except (AttributeError, KeyError, TypeError):
@@ -193,7 +193,7 @@ def special_zeta(input, other, *, out=None, **kwargs):
         keys = input._k
         if type(other) not in NUMBERS: keys |= other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_special_zeta, input, other)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_special_zeta, input, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_special_zeta[keys]
     except (AttributeError, KeyError, TypeError):
@@ -215,7 +215,7 @@ def mvlgamma(input, p, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_mvlgamma, input, p)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_mvlgamma, input, p)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_mvlgamma[keys]
     except (AttributeError, KeyError, TypeError):
@@ -236,7 +236,7 @@ def Tensor_mvlgamma(self, p, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_mvlgamma, self, p)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_mvlgamma, self, p)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_mvlgamma[keys]
     except (AttributeError, KeyError, TypeError):
@@ -299,7 +299,7 @@ def frexp(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_frexp_Tensor, input)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_frexp_Tensor, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_frexp_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -320,7 +320,7 @@ def Tensor_frexp(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_frexp_Tensor, self)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_frexp_Tensor, self)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_frexp_Tensor[keys]
     except (AttributeError, KeyError, TypeError):

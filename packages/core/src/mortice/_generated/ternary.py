@@ -17,7 +17,7 @@ def lerp(input, end, weight, *, out=None, **kwargs):
         if type(end) not in NUMBERS: keys |= end._k
         if type(weight) not in NUMBERS: keys |= weight._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_lerp_Tensor, input, end, weight)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_lerp_Tensor, input, end, weight)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_lerp_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -40,7 +40,7 @@ def Tensor_lerp(self, end, weight, **kwargs):
         if type(end) not in NUMBERS: keys |= end._k
         if type(weight) not in NUMBERS: keys |= weight._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_lerp_Tensor, self, end, weight)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_lerp_Tensor, self, end, weight)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_lerp_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -107,7 +107,7 @@ def addcmul(input, tensor1, tensor2, *, value=1, out=None, **kwargs):
     try:
         keys = input._k | tensor1._k | tensor2._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_addcmul, input, tensor1, tensor2, value)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_addcmul, input, tensor1, tensor2, value)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_addcmul[keys]
     except (AttributeError, KeyError, TypeError):
@@ -128,7 +128,7 @@ def Tensor_addcmul(self, tensor1, tensor2, *, value=1, **kwargs):
     try:
         keys = self._k | tensor1._k | tensor2._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_addcmul, self, tensor1, tensor2, value)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_addcmul, self, tensor1, tensor2, value)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_addcmul[keys]
     except (AttributeError, KeyError, TypeError):
@@ -191,7 +191,7 @@ def addcdiv(input, tensor1, tensor2, *, value=1, out=None, **kwargs):
     try:
         keys = input._k | tensor1._k | tensor2._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_addcdiv, input, tensor1, tensor2, value)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_addcdiv, input, tensor1, tensor2, value)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_addcdiv[keys]
     except (AttributeError, KeyError, TypeError):
@@ -212,7 +212,7 @@ def Tensor_addcdiv(self, tensor1, tensor2, *, value=1, **kwargs):
     try:
         keys = self._k | tensor1._k | tensor2._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_addcdiv, self, tensor1, tensor2, value)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_addcdiv, self, tensor1, tensor2, value)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_addcdiv[keys]
     except (AttributeError, KeyError, TypeError):
@@ -287,7 +287,7 @@ def clamp(input, min=None, max=None, *, out=None, **kwargs):
         if min is not None and type(min) not in NUMBERS: keys |= min._k
         if max is not None and type(max) not in NUMBERS: keys |= max._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_clamp_Tensor, input, min, max)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_clamp_Tensor, input, min, max)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_clamp_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -310,7 +310,7 @@ def Tensor_clamp(self, min=None, max=None, **kwargs):
         if min is not None and type(min) not in NUMBERS: keys |= min._k
         if max is not None and type(max) not in NUMBERS: keys |= max._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_clamp_Tensor, self, min, max)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_clamp_Tensor, self, min, max)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_clamp_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -379,7 +379,7 @@ def clip(input, min=None, max=None, *, out=None, **kwargs):
         if min is not None and type(min) not in NUMBERS: keys |= min._k
         if max is not None and type(max) not in NUMBERS: keys |= max._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_clip_Tensor, input, min, max)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_clip_Tensor, input, min, max)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_clip_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -402,7 +402,7 @@ def Tensor_clip(self, min=None, max=None, **kwargs):
         if min is not None and type(min) not in NUMBERS: keys |= min._k
         if max is not None and type(max) not in NUMBERS: keys |= max._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_clip_Tensor, self, min, max)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_clip_Tensor, self, min, max)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_clip_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -470,7 +470,7 @@ def clamp_min(input, min, *, out=None, **kwargs):
         keys = input._k
         if type(min) not in NUMBERS: keys |= min._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_clamp_min_Tensor, input, min)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_clamp_min_Tensor, input, min)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_clamp_min_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -492,7 +492,7 @@ def Tensor_clamp_min(self, min, **kwargs):
         keys = self._k
         if type(min) not in NUMBERS: keys |= min._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_clamp_min_Tensor, self, min)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_clamp_min_Tensor, self, min)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_clamp_min_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -558,7 +558,7 @@ def clamp_max(input, max, *, out=None, **kwargs):
         keys = input._k
         if type(max) not in NUMBERS: keys |= max._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_clamp_max_Tensor, input, max)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_clamp_max_Tensor, input, max)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_clamp_max_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -580,7 +580,7 @@ def Tensor_clamp_max(self, max, **kwargs):
         keys = self._k
         if type(max) not in NUMBERS: keys |= max._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_clamp_max_Tensor, self, max)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_clamp_max_Tensor, self, max)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_clamp_max_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -646,7 +646,7 @@ def fill(input, value, **kwargs):
         keys = input._k
         if type(value) not in NUMBERS: keys |= value._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_fill_Tensor, input, value)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_fill_Tensor, input, value)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_fill_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -668,7 +668,7 @@ def Tensor_fill(self, value, **kwargs):
         keys = self._k
         if type(value) not in NUMBERS: keys |= value._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_fill_Tensor, self, value)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_fill_Tensor, self, value)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_fill_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -733,7 +733,7 @@ def zero(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_zero, input)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_zero, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_zero[keys]
     except (AttributeError, KeyError, TypeError):
@@ -754,7 +754,7 @@ def Tensor_zero(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_zero, self)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_zero, self)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_zero[keys]
     except (AttributeError, KeyError, TypeError):
@@ -819,7 +819,7 @@ def masked_fill(input, mask, value, **kwargs):
         if type(mask) not in NUMBERS: keys |= mask._k
         if type(value) not in NUMBERS: keys |= value._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_masked_fill_Tensor, input, mask, value)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_masked_fill_Tensor, input, mask, value)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_masked_fill_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -842,7 +842,7 @@ def Tensor_masked_fill(self, mask, value, **kwargs):
         if type(mask) not in NUMBERS: keys |= mask._k
         if type(value) not in NUMBERS: keys |= value._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_masked_fill_Tensor, self, mask, value)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_masked_fill_Tensor, self, mask, value)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_masked_fill_Tensor[keys]
     except (AttributeError, KeyError, TypeError):

@@ -328,7 +328,7 @@ def squeeze(*args, **kwargs):
         try:
             keys = args[0]._k
             if GLOBAL.special:
-                if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_squeeze, args[0])) is not None: return r
+                if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_squeeze, args[0])) is not None: return r
                 keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
             kernel = _t_squeeze[keys]
         except (AttributeError, KeyError):
@@ -348,7 +348,7 @@ def Tensor_squeeze(self, *args, **kwargs):
         try:
             keys = self._k
             if GLOBAL.special:
-                if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_squeeze, self)) is not None: return r
+                if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_squeeze, self)) is not None: return r
                 keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
             kernel = _t_squeeze[keys]
         except (AttributeError, KeyError):
@@ -567,7 +567,7 @@ def unsafe_split(input, split_size, dim=0, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_unsafe_split_Tensor, input, split_size, dim)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_unsafe_split_Tensor, input, split_size, dim)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_unsafe_split_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -588,7 +588,7 @@ def Tensor_unsafe_split(self, split_size, dim=0, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_unsafe_split_Tensor, self, split_size, dim)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_unsafe_split_Tensor, self, split_size, dim)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_unsafe_split_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -611,7 +611,7 @@ def unsafe_split_with_sizes(input, split_sizes, dim=0, **kwargs):
         keys = input._k
         if type(split_sizes) is not tuple: split_sizes = as_ints(split_sizes, None, False)
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_unsafe_split_with_sizes, input, split_sizes, dim)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_unsafe_split_with_sizes, input, split_sizes, dim)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_unsafe_split_with_sizes[keys]
     except (AttributeError, KeyError, TypeError):
@@ -633,7 +633,7 @@ def Tensor_unsafe_split_with_sizes(self, split_sizes, dim=0, **kwargs):
         keys = self._k
         if type(split_sizes) is not tuple: split_sizes = as_ints(split_sizes, None, False)
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_unsafe_split_with_sizes, self, split_sizes, dim)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_unsafe_split_with_sizes, self, split_sizes, dim)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_unsafe_split_with_sizes[keys]
     except (AttributeError, KeyError, TypeError):
@@ -655,7 +655,7 @@ def chunk(input, chunks, dim=0, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_chunk, input, chunks, dim)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_chunk, input, chunks, dim)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_chunk[keys]
     except (AttributeError, KeyError, TypeError):
@@ -676,7 +676,7 @@ def Tensor_chunk(self, chunks, dim=0, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_chunk, self, chunks, dim)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_chunk, self, chunks, dim)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_chunk[keys]
     except (AttributeError, KeyError, TypeError):
@@ -698,7 +698,7 @@ def unsafe_chunk(input, chunks, dim=0, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_unsafe_chunk, input, chunks, dim)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_unsafe_chunk, input, chunks, dim)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_unsafe_chunk[keys]
     except (AttributeError, KeyError, TypeError):
@@ -719,7 +719,7 @@ def Tensor_unsafe_chunk(self, chunks, dim=0, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_unsafe_chunk, self, chunks, dim)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_unsafe_chunk, self, chunks, dim)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_unsafe_chunk[keys]
     except (AttributeError, KeyError, TypeError):
@@ -782,7 +782,7 @@ def reshape(input, shape, **kwargs):
         keys = input._k
         if type(shape) is not tuple: shape = as_ints(shape, None, False)
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_reshape, input, shape)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_reshape, input, shape)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_reshape[keys]
     except (AttributeError, KeyError, TypeError):
@@ -831,7 +831,7 @@ def Tensor_reshape_as(self, other, **kwargs):
     try:
         keys = self._k | other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_reshape_as, self, other)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_reshape_as, self, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_reshape_as[keys]
     except (AttributeError, KeyError, TypeError):
@@ -853,7 +853,7 @@ def Tensor_view_as(self, other, **kwargs):
     try:
         keys = self._k | other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_view_as, self, other)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_view_as, self, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_view_as[keys]
     except (AttributeError, KeyError, TypeError):
@@ -875,7 +875,7 @@ def flatten(input, start_dim=0, end_dim=-1, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_flatten_using_ints, input, start_dim, end_dim)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_flatten_using_ints, input, start_dim, end_dim)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_flatten_using_ints[keys]
     except (AttributeError, KeyError, TypeError):
@@ -896,7 +896,7 @@ def Tensor_flatten(self, start_dim=0, end_dim=-1, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_flatten_using_ints, self, start_dim, end_dim)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_flatten_using_ints, self, start_dim, end_dim)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_flatten_using_ints[keys]
     except (AttributeError, KeyError, TypeError):
@@ -919,7 +919,7 @@ def unflatten(input, dim, sizes, **kwargs):
         keys = input._k
         if type(sizes) is not tuple: sizes = as_ints(sizes, None, False)
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_unflatten_int, input, dim, sizes)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_unflatten_int, input, dim, sizes)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_unflatten_int[keys]
     except (AttributeError, KeyError, TypeError):
@@ -941,7 +941,7 @@ def Tensor_unflatten(self, dim, sizes, **kwargs):
         keys = self._k
         if type(sizes) is not tuple: sizes = as_ints(sizes, None, False)
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_unflatten_int, self, dim, sizes)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_unflatten_int, self, dim, sizes)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_unflatten_int[keys]
     except (AttributeError, KeyError, TypeError):
@@ -963,7 +963,7 @@ def ravel(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_ravel, input)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_ravel, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_ravel[keys]
     except (AttributeError, KeyError, TypeError):
@@ -984,7 +984,7 @@ def Tensor_ravel(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_ravel, self)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_ravel, self)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_ravel[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1026,7 +1026,7 @@ def swapaxes(input, axis0, axis1, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_swapaxes, input, axis0, axis1)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_swapaxes, input, axis0, axis1)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_swapaxes[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1047,7 +1047,7 @@ def Tensor_swapaxes(self, axis0, axis1, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_swapaxes, self, axis0, axis1)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_swapaxes, self, axis0, axis1)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_swapaxes[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1069,7 +1069,7 @@ def swapdims(input, dim0, dim1, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_swapdims, input, dim0, dim1)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_swapdims, input, dim0, dim1)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_swapdims[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1090,7 +1090,7 @@ def Tensor_swapdims(self, dim0, dim1, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_swapdims, self, dim0, dim1)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_swapdims, self, dim0, dim1)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_swapdims[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1112,7 +1112,7 @@ def adjoint(input, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_adjoint, input)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_adjoint, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_adjoint[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1133,7 +1133,7 @@ def Tensor_adjoint(self, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_adjoint, self)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_adjoint, self)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_adjoint[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1165,7 +1165,7 @@ def narrow_copy(input, dim, start, length, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_narrow_copy, input, dim, start, length)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_narrow_copy, input, dim, start, length)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_narrow_copy[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1186,7 +1186,7 @@ def Tensor_narrow_copy(self, dim, start, length, **kwargs):
     try:
         keys = self._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_narrow_copy, self, dim, start, length)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_narrow_copy, self, dim, start, length)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_narrow_copy[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1208,7 +1208,7 @@ def Tensor_expand_as(self, other, **kwargs):
     try:
         keys = self._k | other._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_expand_as, self, other)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_expand_as, self, other)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_expand_as[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1231,7 +1231,7 @@ def broadcast_to(input, size, **kwargs):
         keys = input._k
         if type(size) is not tuple: size = as_ints(size, None, False)
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_broadcast_to, input, size)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_broadcast_to, input, size)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_broadcast_to[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1363,7 +1363,7 @@ def Tensor_squeeze_(self, *args, **kwargs):
         try:
             keys = self._k
             if GLOBAL.special:
-                if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_squeeze_, self)) is not None: return r
+                if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_squeeze_, self)) is not None: return r
                 keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
             kernel = _t_squeeze_[keys]
         except (AttributeError, KeyError):
@@ -1492,7 +1492,7 @@ def alias_copy(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_alias_copy, input)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_alias_copy, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_alias_copy[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1516,7 +1516,7 @@ def as_strided_copy(input, size, stride, storage_offset=None, *, out=None, **kwa
         if type(size) is not tuple: size = as_ints(size, None, False)
         if type(stride) is not tuple: stride = as_ints(stride, None, False)
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_as_strided_copy, input, size, stride, storage_offset)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_as_strided_copy, input, size, stride, storage_offset)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_as_strided_copy[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1538,7 +1538,7 @@ def detach_copy(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_detach_copy, input)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_detach_copy, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_detach_copy[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1560,7 +1560,7 @@ def diagonal_copy(input, offset=0, dim1=0, dim2=1, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_diagonal_copy, input, offset, dim1, dim2)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_diagonal_copy, input, offset, dim1, dim2)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_diagonal_copy[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1583,7 +1583,7 @@ def expand_copy(input, size, *, implicit=False, out=None, **kwargs):
         keys = input._k
         if type(size) is not tuple: size = as_ints(size, None, False)
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_expand_copy, input, size, implicit)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_expand_copy, input, size, implicit)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_expand_copy[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1606,7 +1606,7 @@ def permute_copy(input, dims, *, out=None, **kwargs):
         keys = input._k
         if type(dims) is not tuple: dims = as_ints(dims, None, False)
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_permute_copy, input, dims)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_permute_copy, input, dims)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_permute_copy[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1628,7 +1628,7 @@ def select_copy(input, dim, index, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_select_copy_int, input, dim, index)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_select_copy_int, input, dim, index)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_select_copy_int[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1650,7 +1650,7 @@ def slice_copy(input, dim=0, start=None, end=None, step=1, *, out=None, **kwargs
     try:
         keys = input._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_slice_copy_Tensor, input, dim, start, end, step)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_slice_copy_Tensor, input, dim, start, end, step)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_slice_copy_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1671,7 +1671,7 @@ def squeeze_copy(*args, **kwargs):
         try:
             keys = args[0]._k
             if GLOBAL.special:
-                if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_squeeze_copy, args[0])) is not None: return r
+                if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_squeeze_copy, args[0])) is not None: return r
                 keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
             kernel = _t_squeeze_copy[keys]
         except (AttributeError, KeyError):
@@ -1693,7 +1693,7 @@ def t_copy(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_t_copy, input)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_t_copy, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_t_copy[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1715,7 +1715,7 @@ def transpose_copy(input, dim0, dim1, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_transpose_copy_int, input, dim0, dim1)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_transpose_copy_int, input, dim0, dim1)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_transpose_copy_int[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1737,7 +1737,7 @@ def unfold_copy(input, dimension, size, step, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_unfold_copy, input, dimension, size, step)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_unfold_copy, input, dimension, size, step)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_unfold_copy[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1759,7 +1759,7 @@ def unsqueeze_copy(input, dim, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_unsqueeze_copy, input, dim)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_unsqueeze_copy, input, dim)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_unsqueeze_copy[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1782,7 +1782,7 @@ def view_copy(input, size, *, out=None, **kwargs):
         keys = input._k
         if type(size) is not tuple: size = as_ints(size, None, False)
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_view_copy, input, size)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_view_copy, input, size)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_view_copy[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1804,7 +1804,7 @@ def view_as_real_copy(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_view_as_real_copy, input)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_view_as_real_copy, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_view_as_real_copy[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1826,7 +1826,7 @@ def view_as_complex_copy(input, *, out=None, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_view_as_complex_copy, input)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_view_as_complex_copy, input)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_view_as_complex_copy[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1848,7 +1848,7 @@ def split_copy(input, split_size, dim=0, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_split_copy_Tensor, input, split_size, dim)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_split_copy_Tensor, input, split_size, dim)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_split_copy_Tensor[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1871,7 +1871,7 @@ def split_with_sizes_copy(input, split_sizes, dim=0, **kwargs):
         keys = input._k
         if type(split_sizes) is not tuple: split_sizes = as_ints(split_sizes, None, False)
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_split_with_sizes_copy, input, split_sizes, dim)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_split_with_sizes_copy, input, split_sizes, dim)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_split_with_sizes_copy[keys]
     except (AttributeError, KeyError, TypeError):
@@ -1893,7 +1893,7 @@ def unbind_copy(input, dim=0, **kwargs):
     try:
         keys = input._k
         if GLOBAL.special:
-            if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_unbind_copy_int, input, dim)) is not None: return r
+            if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_unbind_copy_int, input, dim)) is not None: return r
             keys = keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)
         kernel = _t_unbind_copy_int[keys]
     except (AttributeError, KeyError, TypeError):

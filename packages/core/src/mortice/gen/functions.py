@@ -26,7 +26,7 @@ from mortice._types.promotion import NUMBERS
 _ADJUSTED = "keys | GLOBAL.watch if GLOBAL.special == GLOBAL.recorders else adjust(keys)"
 
 #: Where calls are recorded in native code, the result of what is expected next.
-_QUICK = "if GLOBAL.watch and GLOBAL.quick and (r := GLOBAL.quick(_t_{table}, {operands})) is not None: return r"
+_QUICK = "if GLOBAL.quick and GLOBAL.watch and (r := GLOBAL.quick(_t_{table}, {operands})) is not None: return r"
 
 #: Python operators with a stub of their own: dunder -> packet.
 DUNDERS = {
