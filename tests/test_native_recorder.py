@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from packages.core.tests.capture import playing
+from tests.frames import frames
 
 import mortice
 from mortice._capture import compiled as compiled_module
@@ -85,21 +86,6 @@ def by_backend(backend: str) -> Callable[[Any], Any]:
     return make
 
 
-def python_calls(f: Callable[[], Any]) -> list[str]:
-    names: list[str] = []
-
-    def note(frame: Any, event: str, _: Any) -> None:
-        if event == "call":
-            names.append(frame.f_code.co_name)
-
-    sys.setprofile(note)
-    try:
-        f()
-    finally:
-        sys.setprofile(None)
-    return names
-
-
 @pytest.mark.parametrize("c", playing.CASES, ids=lambda c: c.name)
 def test_natively_recorded_equals_eager(c: Any) -> None:
     want, _ = playing.play(c.make, lambda f: f, 3)
@@ -137,7 +123,7 @@ def test_a_call_as_before_records_and_ends_natively(requires_grad: bool) -> None
         compiled(x, y)
     before = runs_of(compiled)
     for _ in range(3):
-        calls = python_calls(lambda: compiled(x, y))
+        calls = frames(lambda: compiled(x, y))
         assert not {"recording", "record", "advancing", "fill", "plan", "_begin"} & set(calls)
         assert mortice.allclose(compiled(x, y), ten(x, y))
     assert runs_of(compiled) == (before[0] + 6, before[1])
@@ -208,7 +194,7 @@ def test_each_segment_of_a_call_is_expected() -> None:
     for _ in range(3):
         compiled(x)
     before = runs_of(compiled)
-    calls = python_calls(lambda: compiled(x))
+    calls = frames(lambda: compiled(x))
     assert "record" not in calls
     assert runs_of(compiled) == (before[0] + 3, before[1])
     assert compiled(x)[0] == 9

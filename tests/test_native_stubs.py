@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from tests.frames import frames
 
 import mortice
 from mortice import Tensor
@@ -47,22 +48,6 @@ def always_run(f: Any, backend: str = "inductor") -> Any:
     compiled = mortice.compile(f, backend=backend)
     compiled.replay = None
     return compiled
-
-
-def frames(f: Callable[[], Any]) -> list[str]:
-    """Names of the Python functions that run in ``f()``."""
-    names: list[str] = []
-
-    def note(frame: Any, event: str, _: Any) -> None:
-        if event == "call":
-            names.append(frame.f_code.co_name)
-
-    sys.setprofile(note)
-    try:
-        f()
-    finally:
-        sys.setprofile(None)
-    return names[1:]  # without f
 
 
 def operators(x: Any, y: Any) -> Any:

@@ -3,6 +3,20 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
+import mortice
+
 sys.path.insert(0, str(Path(__file__).parent))
+
+
+@pytest.fixture
+def two_threads() -> Iterator[None]:
+    """Our pool with two threads; ``test_shapes`` has one for BLAS, too."""
+    before = mortice.get_num_threads()
+    mortice.set_num_threads(2)
+    yield
+    mortice.set_num_threads(before)

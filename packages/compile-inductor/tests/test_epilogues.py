@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -25,14 +24,6 @@ def by_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """All products by tiles, the small ones, too, with what follows."""
     monkeypatch.setattr("mortice_inductor.passes.epilogue.FEW", -1)
     monkeypatch.setattr("mortice_inductor.passes.epilogue.prefers_blas", lambda *given: None)
-
-
-@pytest.fixture
-def two_threads() -> Iterator[None]:
-    before = mortice.get_num_threads()
-    mortice.set_num_threads(2)
-    yield
-    mortice.set_num_threads(before)
 
 
 def numbers(*shape: int, dtype: str = "f4", seed: int = 0) -> Array:

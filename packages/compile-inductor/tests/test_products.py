@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -26,14 +25,6 @@ def by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
 
     monkeypatch.setattr("mortice_inductor.passes.epilogue.prefers_blas", prefers)
     return request.param
-
-
-@pytest.fixture
-def two_threads() -> Iterator[None]:
-    before = mortice.get_num_threads()
-    mortice.set_num_threads(2)
-    yield
-    mortice.set_num_threads(before)
 
 
 def numbers(*shape: int, dtype: str = "f4", seed: int = 0) -> np.ndarray[Any, Any]:
