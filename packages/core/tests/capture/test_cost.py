@@ -50,13 +50,16 @@ def ten(x: Any, y: Any) -> Any:
 def test_a_call_as_before_infers_nothing(compile: Any) -> None:
     compiled = compile(ten, compile_segment=null)
     x, y = mortice.ones(4), mortice.ones(4)
-    compiled(x, y)
+    for _ in range(2):  # what records an operator is compiled when its step is first expected
+        compiled(x, y)
     calls = python_calls(lambda: compiled(x, y))
     assert "record" not in calls  # Recorder.record: every step was the one expected
     assert calls.count("recording") == 10
     per_operator = [c for c in calls if c in ("recording", "adjust") or c.startswith("Tensor_op")]
     assert len(per_operator) == 20
-    assert len(calls) - len(per_operator) <= 26
+    assert "this_thread" not in calls  # the recorder is this thread's already
+    others = [c for c in calls if c not in per_operator]
+    assert len(others) <= 22, others
 
 
 def test_a_call_as_before_with_views_writes_and_numbers(compile: Any) -> None:

@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 import mortice
+from mortice._capture.recorder import this_thread
 from mortice._dispatch.state import THREAD
 
 
@@ -62,3 +63,27 @@ def test_another_thread_writes_what_was_recorded_as_read(compile: Any) -> None:
         y, z = compiled(mortice.ones(2))
         assert y.tolist() == [2, 2]
         assert z.tolist() == [101, 101]
+
+
+def test_a_recorder_goes_from_thread_to_thread(compile: Any) -> None:
+    """Also to one that has the number of a thread that has ended."""
+    found: list[Any] = []
+
+    def f(x: Any) -> Any:
+        y = x * 2
+        found.append((THREAD.recorder.owner, y.sum().item()))  # a value read by the owner
+        return y + 1
+
+    compiled = compile(f)
+    for turn in range(4):
+        x = mortice.full((2,), float(turn))
+        own = compiled(x).tolist()
+        worker = threading.Thread(target=lambda x=x: found.append(compiled(x).tolist()))
+        worker.start()
+        worker.join()
+        (here, mine), (there, theirs), result = found
+        assert here == this_thread() != there
+        assert mine == theirs == 4 * turn
+        assert own == result == [2 * turn + 1] * 2
+        assert THREAD.recorder is None
+        found.clear()

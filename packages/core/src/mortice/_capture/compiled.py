@@ -147,15 +147,17 @@ class Compiled:
         if recorder is None:
             recorder = Recorder(self, tree)
         tree.recorder = recorder
-        recorder.owner = this_thread()
-        recorder.fields = THREAD.__dict__
+        fields = THREAD.__dict__
+        if recorder.fields is not fields:  # another thread's: naming this one takes 60 ns
+            recorder.owner = this_thread()
+            recorder.fields = fields
         recorder.ended = root = tree.root
         root.ahead = root.after
         if traced or self._keep_traces:
             recorder.trace = CallTrace()
         recorder.prefix, recorder.place = prefix, place
         watch_memory(1)
-        THREAD.recorder = GLOBAL.current = recorder
+        fields["recorder"] = GLOBAL.current = recorder
         recorder.on = True
         try:
             try:
@@ -168,7 +170,7 @@ class Compiled:
 
     def _end(self, recorder: Recorder, trees: list[Tree]) -> None:
         """The thread's operators run as they come again, and the recorder waits for another call."""
-        THREAD.recorder = GLOBAL.current = None
+        recorder.fields["recorder"] = GLOBAL.current = None
         recorder.on = False
         watch_memory(-1)
         if recorder.trace is not None:

@@ -322,9 +322,8 @@ class Recorder:
     def finish(self) -> None:
         """Run the path as a segment, and give every living tensor of it its memory."""
         with self.lock:
+            self._rewind()
             step = self.at
-            if self._has_more_than(step):
-                self._rewind()
             if step.parent is None or (step.usual is not None and self._finish_natively(step)):
                 return
             living = [r() for r in self.made]
@@ -339,12 +338,12 @@ class Recorder:
                     step.usual = plan.finale
                 tensors = [leaf.tensor for leaf in self.leaves]
                 numbers, generators, drawn = self.numbers, self.generators, self.draws
-                written = plan.written_storages(tensors) if plan.written else []
+                written = plan.written_storages(tensors) if plan.written else ()
                 traced = self.trace is not None
                 places = [(g.device, *g.position()) for g in generators] if traced else []
                 self._begin()
                 known = None if self.prefix is None else self.prefix.outputs(plan, tensors)
-                epochs = [s.epoch for s, _, _ in written]
+                epochs = [s.epoch for s, _, _ in written] if written else ()
                 for s, _, before in written:
                     s.version = before  # so that what is saved for backward has eager's version
                 try:
@@ -356,8 +355,9 @@ class Recorder:
                                 known = plan.run(tensors, numbers, generators)
                     outs = known
                 finally:
-                    for (s, version, _), epoch in zip(written, epochs):
-                        s.version, s.epoch = version, epoch
+                    if written:
+                        for (s, version, _), epoch in zip(written, epochs):
+                            s.version, s.epoch = version, epoch
                 plan.fill(living, outs, tensors)
             except BaseException as error:
                 self.fail(error)
@@ -403,14 +403,19 @@ class Recorder:
             s.pending = None
         self.at = self.tree.root
         self.made = []
-        self.numbers = []
-        self.generators = []
-        self.draws = None
+        self.numbers = []  # a trace may have the old one
         self.storages = []
-        self.touched = []
-        self.histories = []
         self.leaves = []
-        self.by_tensor = {}
+        self.draws = None
+        # Most calls have none of these: new lists for old would take 60 ns.
+        if self.generators:
+            self.generators = []
+        if self.touched:
+            self.touched = []
+        if self.histories:
+            self.histories = []
+        if self.by_tensor:
+            self.by_tensor = {}
         if self.hazards.at is not None:
             self.hazards.clear()
 
@@ -421,14 +426,6 @@ class Recorder:
         self.tree = Tree()
         self.tree.recorder = self.tree.walker = self
         self.at = self.ended = self.tree.root
-
-    def _has_more_than(self, at: Step) -> bool:
-        return (
-            len(self.made) != at.made
-            or len(self.leaves) != at.leaves
-            or len(self.numbers) != at.numbers
-            or len(self.generators) != at.generators
-        )
 
     def _rewind(self) -> None:
         """Undo what a step that was begun and not taken has left."""

@@ -124,10 +124,11 @@ def adjust(keys: int) -> int:
 
 def watch_memory(count: int) -> None:
     """Count compiled calls that begin (1) or end (-1)."""
+    shared = GLOBAL
     with _LOCK:
-        GLOBAL.recorders += count
-        GLOBAL.special += count
-        GLOBAL.watch = RECORD if GLOBAL.recorders else 0
+        shared.special += count
+        shared.recorders = recorders = shared.recorders + count
+        shared.watch = RECORD if recorders else 0
 
 
 class Guard:
@@ -219,16 +220,16 @@ def _without_modes(fields: dict[str, Any]) -> dict[str, Any]:
     plain: dict[str, Any] = {
         name: [] for name in ("dispatch_modes", "function_modes", "fake_modes") if fields[name]
     }
+    plain["included"] = 0
     if fields["autocast"]:
         plain["autocast"] = {}
     return plain
 
 
-#: Fields of a thread while it runs what was recorded; of one that has changed none.
+#: Fields of a thread that is not special while it runs what was recorded, and after.
 _INSIDE: dict[bool, dict[str, Any]] = {
     grad: {
         "recorder": None,
-        "included": 0,
         "excluded": RECORD,
         "masks": (0, ~RECORD if grad else ~(RECORD | AUTOGRAD)),
         "grad_enabled": grad,
@@ -237,5 +238,5 @@ _INSIDE: dict[bool, dict[str, Any]] = {
     for grad in (False, True)
 }
 _OUTSIDE: dict[str, Any] = {
-    "included": 0, "excluded": 0, "masks": (0, -1), "grad_enabled": True, "is_special": False,
+    "excluded": 0, "masks": (0, -1), "grad_enabled": True, "is_special": False,
 }  # fmt: skip
