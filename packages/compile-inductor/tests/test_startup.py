@@ -18,11 +18,11 @@ for _ in range(3):
     f(mortice.ones(3))  # the machinery that all functions share
 import mortice_llvm.runtime.library as library
 counts = {"objects": 0, "compiled": 0}
-load_object = library.load_object
+load_entry = library.load_entry
 def loading(*args, **kwargs):
     counts["objects"] += 1
-    return load_object(*args, **kwargs)
-library.load_object = loading
+    return load_entry(*args, **kwargs)
+library.load_entry = loading
 if "mortice_llvm.runtime.compiler" in sys.modules:
     import mortice_llvm.runtime.compiler as compiler
     compile_parts = compiler.compile_parts

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +12,8 @@ from mortice_llvm.runtime.library import Library, load
 
 from ..native.runner import runner
 from ..plan import Plan
-from .heap import keep_freed_memory
+from ..specs import mortice_dtype
+from . import heap
 from .program import Program
 
 
@@ -41,7 +43,14 @@ def program_of(plan: Plan, library: Library, constants: tuple[Any, ...]) -> Prog
     """A program that runs ``plan`` with loaded code; NoCode where numpy has lost a routine of BLAS
     since the plan was made.
     """
-    keep_freed_memory()
+    heap.keep_freed_memory()
+    heap.PAGES.results(
+        sum(
+            math.prod(shape) * mortice_dtype(dtype).itemsize
+            for _, _, kind, shape, _, dtype, _ in plan.slots
+            if kind in ("output", "boundary")
+        )
+    )
     functions = {
         step[1]: library.function(step[1], ctypes.c_void_p)
         for step in plan.steps

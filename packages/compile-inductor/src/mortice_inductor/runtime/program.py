@@ -16,6 +16,7 @@ from ..ir.refusal import Refusal
 from ..ir.values import UPDATING_COPIES
 from ..plan import CallStep, Plan
 from ..specs import GeneratorSpec, NumberSpec, OtherSpec, TensorSpec, mortice_dtype
+from .heap import PAGES
 
 _CPU = mortice.device("cpu")
 
@@ -34,7 +35,7 @@ class State:
         for slot, value in fixed:
             self.words[slot] = value
         # Aligned by hand: numpy promises 16 bytes.
-        self.arena = np.empty(plan.arena + 64, np.uint8)
+        self.arena = PAGES.workspace(plan.arena + 64)
         base = -(-address(self.arena) // 64) * 64
         offsets = dict(plan.offsets)
         for number, slot, *_ in plan.slots:

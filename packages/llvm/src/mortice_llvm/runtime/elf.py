@@ -1,26 +1,54 @@
 """Loads x86-64 ELF object files into memory, without LLVM.
 
-Sections marked for loading are copied into one fresh mapping, relocations of a few kinds are
-applied, open symbols go through stubs, and the mapping turns from writable to executable. It is
-never unmapped: worker threads may still be inside it when the process ends.
+``link`` lays the sections of some objects out as one image and applies relocations of a few kinds,
+as far as they do not depend on where the image will lie; open symbols go through stubs. That is
+what the cache keeps. ``place`` copies an image into one fresh mapping, adds what depends on the
+address, and turns its code from writable to executable. It is never unmapped: worker threads may
+still be inside it when the process ends.
 """
 
 from __future__ import annotations
 
 import ctypes
+import marshal
 import struct
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from ..errors import LoadError, NotAvailable
+from . import memory
 
 _ALLOC, _NOBITS, _SYMTAB, _RELA = 2, 8, 2, 4
 _R64, _PC32, _PLT32, _PC64 = 1, 2, 4, 24
 _GOT_KINDS = (9, 41, 42)  # GOTPCREL, GOTPCRELX, REX_GOTPCRELX
 _X86_64 = 62
 _PROT_CODE = 5  # read and execute
-_PAGE = 4096
 _STUB = 16
+_WORD = (1 << 64) - 1
+_MAGIC = b"MRTIMG1\n"
+
+
+class Image(NamedTuple):
+    """Objects linked for any address; places are bytes from its start.
+
+    Attributes:
+        size: of the mapping, in bytes.
+        code_size: of its first part, which is executable and not writable.
+        data: what it begins with; zeros follow.
+        exports: places of global symbols.
+        open: for each symbol that it needs, where its address is to be written.
+        absolute: where words lie to which the image's address is to be added.
+    """
+
+    size: int
+    code_size: int
+    data: bytes
+    exports: dict[str, int]
+    open: dict[str, int]
+    absolute: tuple[int, ...]
+
+
+# -- object files ----------------------------------------------------------------------------------
 
 
 class _Section(NamedTuple):
@@ -70,156 +98,197 @@ def _symbols(obj: bytes, sections: list[_Section]) -> list[_Symbol]:
     return out
 
 
-def externs(objects: Sequence[bytes]) -> set[str]:
-    """Names that the object files together leave open."""
-    symbols = [s for obj in objects for s in _symbols(obj, _sections(obj)) if s.name]
-    return {s.name for s in symbols if s.section == 0} - {s.name for s in symbols if s.section}
-
-
-def _map(size: int) -> int:
-    """Address of fresh readable and writable memory."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.mmap.restype = ctypes.c_void_p
-    libc.mmap.argtypes = [
-        ctypes.c_void_p,
-        ctypes.c_size_t,
-        ctypes.c_int,
-        ctypes.c_int,
-        ctypes.c_int,
-        ctypes.c_long,
-    ]
-    at = libc.mmap(None, size, 3, 0x22, -1, 0)  # read|write, private|anonymous (Linux)
-    if at in (None, ctypes.c_void_p(-1).value):
-        raise LoadError(f"cannot map {size} bytes: errno {ctypes.get_errno()}")
-    return at
-
-
-def _make_executable(at: int, size: int) -> None:
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.mprotect(ctypes.c_void_p(at), ctypes.c_size_t(size), _PROT_CODE):
-        raise NotAvailable(
-            "this system does not allow executable memory made at run time: errno "
-            f"{ctypes.get_errno()}"
-        )
-
-
-class _Image:
-    """Layout: read-only and code sections, stubs, then writable sections on pages of their own."""
+class _Object:
+    """A parsed object file, and where in the image its sections go."""
 
     def __init__(self, obj: bytes) -> None:
-        if len(obj) > 20 and struct.unpack_from("<H", obj, 18)[0] != _X86_64:
-            raise LoadError("expected an object file for x86-64")
-        self.obj = obj
+        self.data = obj
         self.sections = _sections(obj)
+        (self.machine,) = struct.unpack_from("<H", obj, 18)
         self.symbols = _symbols(obj, self.sections)
         self.at: dict[int, int] = {}
-        open_names = sorted(externs([obj]))
-        end = self._place(0, writable=False)
-        end = (end + _STUB - 1) // _STUB * _STUB
-        self.stubs = {n: end + _STUB * k for k, n in enumerate(open_names)}
-        end += _STUB * len(open_names)
-        # Addresses of defined symbols that code reads through a table.
-        self.table: dict[int, int] = {}
-        for k in self._through_table():
-            self.table[k] = end
-            end += 8
-        self.code_size = (end + _PAGE - 1) // _PAGE * _PAGE
-        end = self._place(self.code_size, writable=True)
-        self.size = max((end + _PAGE - 1) // _PAGE * _PAGE, _PAGE)
-        self.data = bytearray(self.size)
 
-    def _place(self, end: int, *, writable: bool) -> int:
+    def place(self, end: int, *, writable: bool) -> int:
+        """Lays out its sections of one kind behind ``end``; the new end."""
         for k, s in enumerate(self.sections):
             if s.flags & _ALLOC and bool(s.flags & 1) == writable:
-                align = max(s.align, 1)
-                end = (end + align - 1) // align * align
-                self.at[k] = end
+                self.at[k] = end = _up(end, max(s.align, 1))
                 end += s.size
         return end
 
-    def _relocations(self) -> list[tuple[int, int, int, int]]:
-        """(place in the image, kind, symbol, addend) of loaded sections."""
+    def relocations(self) -> list[tuple[int, int, int, int]]:
+        """(section, offset in it, kind and symbol, addend) of sections that are loaded."""
         out: list[tuple[int, int, int, int]] = []
         for s in self.sections:
-            if s.type != _RELA or s.info not in self.at:
+            if s.type != _RELA or not self.sections[s.info].flags & _ALLOC:
                 continue
-            base = self.at[s.info]
-            rows = memoryview(self.obj)[s.offset : s.offset + s.size]
-            for where, info, addend in struct.iter_unpack("<QQq", rows):
-                out.append((base + where, info & 0xFFFFFFFF, info >> 32, addend))
+            rows = memoryview(self.data)[s.offset : s.offset + s.size]
+            out += [(s.info, *row) for row in struct.iter_unpack("<QQq", rows)]
         return out
 
-    def _through_table(self) -> list[int]:
-        return sorted({sym for _, kind, sym, _ in self._relocations() if kind in _GOT_KINDS})
 
-    def _address(self, symbol: int, base: int) -> int:
-        s = self.symbols[symbol]
-        if s.section in self.at:
-            return base + self.at[s.section] + s.value
-        if s.name in self.stubs:
-            return base + self.stubs[s.name]
-        raise LoadError(f"symbol {s.name!r} lies in a section that is not loaded")
+def externs(objects: Sequence[bytes]) -> set[str]:
+    """Names that the object files together leave open."""
+    return _open([_Object(obj) for obj in objects])
 
-    def exported(self, base: int) -> dict[str, int]:
-        """The addresses of its global symbols in an image at ``base``."""
-        return {
-            s.name: base + self.at[s.section] + s.value
-            for s in self.symbols
-            if s.is_global and s.section in self.at
+
+def _open(objects: Sequence[_Object]) -> set[str]:
+    symbols = [s for o in objects for s in o.symbols if s.name]
+    return {s.name for s in symbols if s.section == 0} - {s.name for s in symbols if s.section}
+
+
+def _up(at: int, unit: int) -> int:
+    return (at + unit - 1) // unit * unit
+
+
+# -- from objects to an image ----------------------------------------------------------------------
+
+
+def link(objects: Sequence[bytes]) -> Image:
+    """Object files that may use each other's symbols as one image; raises LoadError."""
+    try:
+        return _Linker([_Object(obj) for obj in objects]).image()
+    except (struct.error, IndexError, ValueError, UnicodeDecodeError, MemoryError) as e:
+        raise LoadError(f"the object file is damaged: {e}") from e
+
+
+class _Linker:
+    """Layout: read-only and code sections, stubs, addresses of symbols that code reads from a
+    table; then writable sections, on pages of their own.
+    """
+
+    def __init__(self, objects: list[_Object]) -> None:
+        if any(o.machine != _X86_64 for o in objects):
+            raise LoadError("expected an object file for x86-64")
+        self.objects = objects
+        end = 0
+        for o in objects:
+            end = o.place(end, writable=False)
+        end = _up(end, _STUB)
+        self.stubs = {n: end + _STUB * k for k, n in enumerate(sorted(_open(objects)))}
+        end += _STUB * len(self.stubs)
+        self.table: dict[tuple[int, int], int] = {}
+        for key in self._through_table():
+            self.table[key] = end
+            end += 8
+        self.code_size = end = _up(end, memory.PAGE)
+        for o in objects:
+            end = o.place(end, writable=True)
+        self.size = max(_up(end, memory.PAGE), memory.PAGE)
+        self.exports = {
+            s.name: o.at[s.section] + s.value
+            for o in objects
+            for s in o.symbols
+            if s.is_global and s.section in o.at
         }
+        self.absolute: list[int] = []
 
-    def fill(self, base: int, resolve: Callable[[str], int]) -> None:
-        """Makes the image for address ``base``."""
-        data = self.data
-        for k, at in self.at.items():
-            s = self.sections[k]
-            if s.type != _NOBITS:
-                data[at : at + s.size] = self.obj[s.offset : s.offset + s.size]
-        for name, at in self.stubs.items():
-            # jmp *0(%rip), and the address behind it
-            data[at : at + 14] = b"\xff\x25\0\0\0\0" + struct.pack("<Q", resolve(name))
-        for symbol, at in self.table.items():
-            struct.pack_into("<Q", data, at, self._address(symbol, base))
-        for at, kind, symbol, addend in self._relocations():
-            self._apply(base, at, kind, symbol, addend)
+    def _through_table(self) -> list[tuple[int, int]]:
+        return sorted(
+            {(k, info >> 32) for k, o in enumerate(self.objects)
+             for _, _, info, _ in o.relocations() if info & 0xFFFFFFFF in _GOT_KINDS}
+        )  # fmt: skip
 
-    def _apply(self, base: int, at: int, kind: int, symbol: int, addend: int) -> None:
-        place = base + at
+    def image(self) -> Image:
+        self.data = bytearray(self.size)
+        for o in self.objects:
+            for k, at in o.at.items():
+                s = o.sections[k]
+                if s.type != _NOBITS:
+                    self.data[at : at + s.size] = o.data[s.offset : s.offset + s.size]
+        for at in self.stubs.values():
+            self.data[at : at + 6] = b"\xff\x25\0\0\0\0"  # jmp *0(%rip): to the address behind it
+        for (k, symbol), at in self.table.items():
+            self._add_absolute(at, self._at(k, symbol))
+        for k, o in enumerate(self.objects):
+            for section, offset, info, addend in o.relocations():
+                self._apply(k, o.at[section] + offset, info & 0xFFFFFFFF, info >> 32, addend)
+        opened = {name: at + 6 for name, at in self.stubs.items()}
+        # Zeros at the end are what fresh memory has anyhow, unless something will be written there.
+        used = [
+            len(self.data.rstrip(b"\0")),
+            *(at + 8 for at in (*opened.values(), *self.absolute)),
+        ]
+        data = bytes(self.data[: max(used)])
+        return Image(self.size, self.code_size, data, self.exports, opened, tuple(self.absolute))
+
+    def _at(self, number: int, symbol: int) -> int:
+        """The place of a symbol of an object."""
+        o = self.objects[number]
+        s = o.symbols[symbol]
+        if s.section in o.at:
+            return o.at[s.section] + s.value
+        found = self.exports.get(s.name, self.stubs.get(s.name))
+        if s.section or found is None:
+            raise LoadError(f"symbol {s.name!r} lies in a section that is not loaded")
+        return found
+
+    def _add_absolute(self, at: int, target: int) -> None:
+        struct.pack_into("<Q", self.data, at, target & _WORD)
+        self.absolute.append(at)
+
+    def _apply(self, number: int, at: int, kind: int, symbol: int, addend: int) -> None:
         if kind in _GOT_KINDS:
-            struct.pack_into("<i", self.data, at, base + self.table[symbol] + addend - place)
+            struct.pack_into("<i", self.data, at, self.table[number, symbol] + addend - at)
             return
-        target = self._address(symbol, base) + addend
+        target = self._at(number, symbol) + addend
         if kind in (_PC32, _PLT32):
-            struct.pack_into("<i", self.data, at, target - place)
+            struct.pack_into("<i", self.data, at, target - at)
         elif kind == _R64:
-            struct.pack_into("<Q", self.data, at, target & 0xFFFFFFFFFFFFFFFF)
+            self._add_absolute(at, target)
         elif kind == _PC64:
-            struct.pack_into("<q", self.data, at, target - place)
+            struct.pack_into("<q", self.data, at, target - at)
         else:
             raise LoadError(f"relocation kind {kind} is not accepted")
 
 
-def load(objects: Sequence[bytes], resolve: Callable[[str], int]) -> dict[str, int]:
-    """Loads object files that may use each other's symbols; ``resolve`` gives the address of any
-    other open symbol.
+# -- images ----------------------------------------------------------------------------------------
 
-    Returns the addresses of their global symbols; raises LoadError.
-    """
+
+def dump(image: Image) -> bytes:
+    """An image as bytes."""
+    return _MAGIC + marshal.dumps(tuple(image), 2)
+
+
+def parse(entry: bytes) -> Image:
+    """The image that ``dump`` was given; LoadError for other bytes."""
+    if not entry.startswith(_MAGIC):
+        raise LoadError("expected an image of linked objects")
     try:
-        images = [_Image(obj) for obj in objects]
-        bases = [_map(image.size) for image in images]
-        found: dict[str, int] = {}
-        for image, base in zip(images, bases, strict=True):
-            found |= image.exported(base)
+        image = Image(*marshal.loads(entry[len(_MAGIC) :]))  # noqa: S302  checked by its hash
+        places = (*image.open.values(), *image.absolute)
+        sound = 0 <= image.code_size <= image.size and len(image.data) <= image.size
+        if not sound or any(not 0 <= at <= len(image.data) - 8 for at in places):
+            raise LoadError("an image's places lie outside of it")
+    except (ValueError, EOFError, TypeError, AttributeError, MemoryError) as e:
+        raise LoadError(f"the image is damaged: {e}") from e
+    return image
 
-        def address(name: str) -> int:
-            return found[name] if name in found else resolve(name)
 
-        for image, base in zip(images, bases, strict=True):
-            image.fill(base, address)
-    except (struct.error, IndexError, ValueError, UnicodeDecodeError) as e:
-        raise LoadError(f"the object file is damaged: {e}") from e
-    for image, base in zip(images, bases, strict=True):
-        ctypes.memmove(base, bytes(image.data), image.size)
-        _make_executable(base, image.code_size)
-    return found
+def place(image: Image, resolve: Callable[[str], int]) -> dict[str, int]:
+    """Puts an image into memory; ``resolve`` gives the addresses of open symbols.
+
+    Returns the addresses of its global symbols. Raises LoadError, NotAvailable where the system
+    allows no code made at run time.
+    """
+    addresses = {name: resolve(name) for name in image.open}
+    base = memory.new(image.size)
+    data = bytearray(image.data)
+    for at in image.absolute:
+        (word,) = struct.unpack_from("<Q", data, at)
+        struct.pack_into("<Q", data, at, (word + base) & _WORD)
+    for name, at in image.open.items():
+        struct.pack_into("<Q", data, at, addresses[name])
+    ctypes.memmove(base, bytes(data), len(data))
+    error = memory.protect(base, image.code_size, _PROT_CODE)
+    if error:
+        memory.give_back(base, image.size)
+        raise NotAvailable(
+            f"this system does not allow executable memory made at run time: errno {error}"
+        )
+    return {name: base + at for name, at in image.exports.items()}
+
+
+def load(objects: Sequence[bytes], resolve: Callable[[str], int]) -> dict[str, int]:
+    """Links and places object files."""
+    return place(link(objects), resolve)

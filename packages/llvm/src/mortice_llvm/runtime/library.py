@@ -5,12 +5,12 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 from ..errors import LoadError
 from ..target import Target, host
-from . import cache
-from .split import unpack
+from . import cache as disk
 from .threads import lock, parallel_for
 
 
@@ -40,8 +40,11 @@ def loads_elf() -> bool:
 
 def resolve(name: str) -> int:
     """The address of a symbol that objects may leave open."""
-    if name == "mortice_parallel_for":
-        return parallel_for()
+    return parallel_for() if name == "mortice_parallel_for" else _in_libc(name)
+
+
+@cache
+def _in_libc(name: str) -> int:
     return ctypes.cast(getattr(ctypes.CDLL(None), name), ctypes.c_void_p).value or 0
 
 
@@ -83,16 +86,35 @@ class _EngineSymbols(dict[str, int]):
         return found
 
 
-def load_object(obj: bytes, *, uses_pool: bool = True) -> Library:
-    """Loads an object file, or a pack of them, into this process; all but the pool itself may use
-    the pool.
+def entry_of(obj: bytes) -> bytes:
+    """What the cache keeps of an object file or a pack of them: where objects are loaded without LLVM,
+    linked already. Raises CompileError for symbols that may not be left open.
     """
-    objects = unpack(obj)
-    if loads_elf():
-        from .elf import load as load_elf
+    if not loads_elf():
+        return obj
+    from . import elf
+    from .compiler import check_externs
+    from .split import unpack
 
-        return Library(load_elf(objects, resolve))
-    return Library(_load_by_llvm(objects, uses_pool))
+    image = elf.link(unpack(obj))
+    check_externs(set(image.open))
+    return elf.dump(image)
+
+
+def load_entry(entry: bytes, *, uses_pool: bool = True) -> Library:
+    """Loads what ``entry_of`` gave; all but the pool itself may use the pool. Raises LoadError."""
+    if loads_elf():
+        from . import elf
+
+        return Library(elf.place(elf.parse(entry), resolve))
+    from .split import unpack
+
+    return Library(_load_by_llvm(unpack(entry), uses_pool))
+
+
+def load_object(obj: bytes, *, uses_pool: bool = True) -> Library:
+    """Loads an object file, or a pack of them, into this process."""
+    return load_entry(entry_of(obj), uses_pool=uses_pool)
 
 
 def load(key: bytes, make_text: Callable[[Target], str], *, uses_pool: bool = True) -> Library:
@@ -102,19 +124,17 @@ def load(key: bytes, make_text: Callable[[Target], str], *, uses_pool: bool = Tr
     """
     target = host()
     with lock:
-        full = cache.digest(cache.source_hash(), target.name.encode(), sys.platform.encode(), key)
-        obj = cache.read(full)
-        if obj is not None:
+        form = b"image" if loads_elf() else b"objects"
+        system = sys.platform.encode()
+        full = disk.digest(disk.source_hash(), target.name.encode(), system, form, key)
+        entry = disk.read(full)
+        if entry is not None:
             try:
-                return load_object(obj, uses_pool=uses_pool)
+                return load_entry(entry, uses_pool=uses_pool)
             except LoadError:
                 pass  # a bad entry is a miss: it is made again below
-        from .compiler import check_externs, compile_parts
+        from .compiler import compile_parts
 
-        obj = compile_parts(make_text(target), target)
-        if loads_elf():
-            from .elf import externs
-
-            check_externs(externs(unpack(obj)))
-        cache.write(full, obj)
-        return load_object(obj, uses_pool=uses_pool)
+        entry = entry_of(compile_parts(make_text(target), target))
+        disk.write(full, entry)
+        return load_entry(entry, uses_pool=uses_pool)
