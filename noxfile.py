@@ -421,7 +421,7 @@ def parity(session: nox.Session) -> None:
         session.run("python", "tests/parity/run.py", *session.posargs)
         return
     files = [
-        str(p.relative_to(ROOT)) for p in sorted(ROOT.glob("packages/*/tests/test_parity_*.py"))
+        str(p.relative_to(ROOT)) for p in sorted(ROOT.glob("packages/*/tests/**/test_parity_*.py"))
     ]
     session.run("pytest", "-q", *files)
     session.run("python", "tests/parity/checkpoints.py")

@@ -211,3 +211,54 @@ def test_numbers_are_rounded_before_they_decide(dtype, name):
             assert [compiled(x, other).tolist() for _ in range(3)] == [expected] * 3
             fixed = mortice.compile(lambda x, y=other: function(x * 1, y), backend="inductor")
             assert fixed(x).tolist() == expected
+
+
+#: With operands that are rounded to 16 bits first: x, y and a number.
+ROUNDED: dict[str, Function] = {
+    "add": lambda x, y, n: x + n,
+    "sub": lambda x, y, n: x - n,
+    "rsub": lambda x, y, n: n - x,
+    "scaled add": lambda x, y, n: mortice.add(x, y, alpha=n),
+    "scaled sub": lambda x, y, n: mortice.sub(x, y, alpha=n),
+    "scaled rsub": lambda x, y, n: mortice.rsub(x, n, alpha=n),
+    "add_": lambda x, y, n: x.clone().add_(n),
+    "scaled add_": lambda x, y, n: x.clone().add_(y, alpha=n),
+    "pow": lambda x, y, n: x.abs() ** n,
+    "rpow": lambda x, y, n: n**x,
+    "xlogy": lambda x, y, n: mortice.xlogy(x, n),
+    "xlogy of a number": lambda x, y, n: mortice.xlogy(n, x.abs()),
+}
+#: What multiplies or divides, and the factors of others, are not.
+WIDE: dict[str, Function] = {
+    "mul": lambda x, y, n: x * n,
+    "div": lambda x, y, n: x / n,
+    "floor": lambda x, y, n: x // n,
+    "trunc": lambda x, y, n: mortice.div(x, n, rounding_mode="trunc"),
+    "addcmul": lambda x, y, n: mortice.addcmul(x, y, y, value=n),
+    "addcdiv": lambda x, y, n: mortice.addcdiv(x, y, x, value=n),
+    "lerp": lambda x, y, n: mortice.lerp(x, y, n),
+}
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", [*ROUNDED, *WIDE])
+def test_numbers_beside_16_bits(name: str, dtype: Any) -> None:
+    fn = {**ROUNDED, **WIDE}[name]
+    x, y = operands(dtype)
+    as_wide = 0
+    for number in (0.1, 0.7, 3.3, 1e-3):
+        expected = fn(x, y, number)
+        near = mortice.tensor(number, dtype=dtype).item()
+        wide = fn(x.float(), y.float(), number).to(dtype)
+        rounded = fn(x.float(), y.float(), near).to(dtype)
+        assert mortice.equal(nan_is(7, expected), nan_is(7, rounded if name in ROUNDED else wide))
+        as_wide += mortice.equal(nan_is(7, rounded), nan_is(7, wide))
+        fixed = mortice.compile(lambda x, y, n=number: fn(x, y, n), backend="inductor")
+        for found in (fixed(x, y), mortice.compile(fn, backend="inductor")(x, y, number)):
+            assert found.dtype is dtype
+            assert (nan_is(7, found) != nan_is(7, expected)).sum() <= 1  # of sums with a product
+    assert as_wide < 4  # it makes a difference
+
+
+def nan_is(number: float, x: Any) -> Any:
+    return x.double().nan_to_num(number)

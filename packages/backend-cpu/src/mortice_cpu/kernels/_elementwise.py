@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -104,8 +105,11 @@ def compute_type(dtype: Any) -> np.dtype[Any]:
 def operand(x: Any, dtype: np.dtype[Any]) -> Any:
     """A tensor's array or a number, in ``dtype``."""
     a = getattr(x, "_a", None)
-    if a is None:
-        return number(x, dtype)
+    return number(x, dtype) if a is None else converted(a, dtype)
+
+
+def converted(a: Any, dtype: np.dtype[Any]) -> Any:
+    """An array in ``dtype``."""
     if a.dtype == dtype:
         return a
     if a.dtype.kind == "c" and dtype.kind != "c":
@@ -117,12 +121,27 @@ def operand(x: Any, dtype: np.dtype[Any]) -> Any:
     return a.astype(dtype)
 
 
-def decided(x: Any, dtype: Any) -> Any:
+def rounded(x: Any, dtype: Any) -> Any:
     """As ``operand`` in the type that ``dtype`` is computed in, rounded to ``dtype`` before: in
     float16, what was made from 0.1 is equal to 0.1.
     """
-    kind = compute_type(dtype)
-    return operand(x, kind) if kind is dtype.numpy else operand(x, dtype.numpy).astype(kind)
+    a = getattr(x, "_a", None)
+    if a is None:
+        return _rounded_number(x, dtype, "" if x else str(x))
+    return converted(converted(a, dtype.numpy), compute_type(dtype))
+
+
+@lru_cache(1000)
+def _rounded_number(value: Any, dtype: Any, zero: str) -> Any:
+    """Kept as ``number`` keeps them; ``zero`` tells -0.0 from 0."""
+    made = number(value, dtype.numpy).astype(compute_type(dtype))
+    made.flags.writeable = False
+    return made
+
+
+def unrounded(x: Any, dtype: Any) -> Any:
+    """``operand`` in the type that ``dtype`` is computed in."""
+    return operand(x, compute_type(dtype))
 
 
 def finished(array: Any, dtype: Any) -> Any:
@@ -251,13 +270,13 @@ def binary_integers(function: Callable[[Any, Any], Any], bools: bool = False) ->
 
 def binary(
     function: Callable[[Any, Any], Any], to_float: bool = False, native: str = "",
-    decides: bool = False,
+    second: Callable[[Any, Any], Any] = rounded,
 ) -> Kernel:  # fmt: skip
     """A kernel of two operands that meet in the promoted dtype; either may be a number.
 
-    ``native`` is as for ``unary``; one that ``decides`` jumps, so its operands are rounded first.
+    ``native`` is as for ``unary``. What is wider is rounded to the dtype first, as PyTorch's CPU
+    does; only what multiplies or divides is not: ``second`` is then ``unrounded``.
     """
-    meet = decided if decides else lambda x, dtype: operand(x, compute_type(dtype))
 
     def kernel(self: Any, other: Any) -> Any:
         t = self._t
@@ -284,7 +303,7 @@ def binary(
             if fused is not None:
                 return fused
         with np.errstate(all="ignore"):
-            return finished(function(meet(self, dtype), meet(other, dtype)), dtype)
+            return finished(function(rounded(self, dtype), second(other, dtype)), dtype)
 
     return kernel
 
@@ -305,7 +324,7 @@ def predicate(function: Callable[[Any, Any], Any]) -> Kernel:
             return wrap(function(a, number(other, a.dtype)), boolean)
         dtype = result_type((self, other))
         with np.errstate(all="ignore"):
-            return wrap(function(decided(self, dtype), decided(other, dtype)), boolean)
+            return wrap(function(rounded(self, dtype), rounded(other, dtype)), boolean)
 
     return kernel
 
@@ -334,7 +353,7 @@ def inplace(name: str, function: Any, functional: Kernel) -> Kernel:
 __all__ = [
     "COMPLEX", "FLOAT", "NUMBERS", "Kernel", "Tensor", "binary", "compute_type",
     "default_dtype", "finished", "fitting", "float_dtype", "fused_half", "in_order", "inplace", "number", "operand", "packed",
-    "predicate", "promote", "result_type", "row_major", "silence", "unary", "wrap", "write_back",
+    "predicate", "promote", "result_type", "rounded", "row_major", "silence", "unary", "unrounded", "wrap", "write_back",
 ]  # fmt: skip
 
 silence(globals())

@@ -21,7 +21,9 @@ from mortice_cpu.kernels._elementwise import (
     number,
     operand,
     result_type,
+    rounded,
     silence,
+    unrounded,
     wrap,
     write_back,
 )
@@ -79,11 +81,10 @@ def _sum(function: Any, self: Any, other: Any, alpha: Any) -> Any:
         fused = fused_half(_NATIVE[function], (self._a, other._a), dtype)
         if fused is not None:
             return fused
-    kind = compute_type(dtype)
     with np.errstate(all="ignore"):
-        a, b = operand(self, kind), operand(other, kind)
+        a, b = rounded(self, dtype), rounded(other, dtype)
         if alpha != 1:
-            b = b * number(alpha, kind)
+            b = b * rounded(alpha, dtype)
         return finished(function(a, b), dtype)
 
 
@@ -110,10 +111,9 @@ def rsub(self: Any, other: Any, alpha: Any) -> Any:
         _check_alpha(dtype, alpha)
         if self._t is dtypes.bool_:
             raise TypeError("bool")
-        kind = compute_type(dtype)
         with np.errstate(all="ignore"):
-            scaled = operand(self, kind) * number(alpha, kind)
-            return finished(np.subtract(number(other, kind), scaled), dtype)
+            scaled = rounded(self, dtype) * rounded(alpha, dtype)
+            return finished(np.subtract(rounded(other, dtype), scaled), dtype)
     return sub(other, self, alpha)
 
 
@@ -149,11 +149,11 @@ def _sum_inplace(name: str, function: Any, functional: Kernel) -> Kernel:
     return kernel
 
 
-mul = binary(np.multiply, native="mul")
+mul = binary(np.multiply, native="mul", second=unrounded)
 
 # -- quotients -------------------------------------------------------------------------------------
 
-div = binary(np.true_divide, to_float=True, native="div")
+div = binary(np.true_divide, to_float=True, native="div", second=unrounded)
 
 
 def div_mode(self: Any, other: Any, rounding_mode: str | None) -> Any:
@@ -164,7 +164,7 @@ def div_mode(self: Any, other: Any, rounding_mode: str | None) -> Any:
     dtype = result_type((self, other))
     kind = compute_type(dtype)
     with np.errstate(all="ignore"):
-        a, b = operand(self, kind), operand(other, kind)
+        a, b = rounded(self, dtype), unrounded(other, dtype)
         if kind.kind in "iub":
             return finished(_integer_quotient(a, b, rounding_mode == "floor"), dtype)
         if rounding_mode == "trunc":
@@ -229,7 +229,7 @@ def power(self: Any, exponent: Any) -> Any:
     dtype = result_type((self, exponent))
     kind = compute_type(dtype)
     with np.errstate(all="ignore"):
-        a, b = operand(self, kind), operand(exponent, kind)
+        a, b = rounded(self, dtype), rounded(exponent, dtype)
         if kind.kind in "iub":
             return finished(_integer_power(a, b, exponent), dtype)
         if kind.kind == "c":
@@ -322,8 +322,8 @@ KERNELS: dict[str, Kernel] = {
     "mul_.Tensor": inplace("mul_.Tensor", np.multiply, mul),
     "div.Tensor": div,
     "div.Tensor_mode": div_mode,
-    "fmod.Tensor": binary(_checked_integers(np.fmod), decides=True),
-    "remainder.Tensor": binary(_checked_integers(_remainder), decides=True),
+    "fmod.Tensor": binary(_checked_integers(np.fmod)),
+    "remainder.Tensor": binary(_checked_integers(_remainder)),
     "pow.Tensor_Tensor": power,
     "pow.Scalar": power,
     "maximum": binary(np.maximum, native="maximum"),

@@ -20,7 +20,9 @@ from mortice_cpu.kernels._elementwise import (
     number,
     operand,
     result_type,
+    rounded,
     silence,
+    unrounded,
     wrap,
     write_back,
 )
@@ -53,24 +55,22 @@ def addcmul(self: Any, tensor1: Any, tensor2: Any, value: Any) -> Any:
     dtype = result_type((self, tensor1, tensor2))
     if type(value) is float and dtype.kind < FLOAT:
         raise TypeError("value")
-    kind = compute_type(dtype)
     with np.errstate(all="ignore"):
-        product = operand(tensor1, kind) * operand(tensor2, kind)
+        product = rounded(tensor1, dtype) * rounded(tensor2, dtype)
         if value != 1:
-            product = product * number(value, kind)
-        return finished(operand(self, kind) + product, dtype)
+            product = product * unrounded(value, dtype)
+        return finished(rounded(self, dtype) + product, dtype)
 
 
 def addcdiv(self: Any, tensor1: Any, tensor2: Any, value: Any) -> Any:
     if tensor1._t.kind < FLOAT and tensor2._t.kind < FLOAT:
         raise TypeError("integers")
     dtype = result_type((self, tensor1, tensor2))
-    kind = compute_type(dtype)
     with np.errstate(all="ignore"):
-        quotient = operand(tensor1, kind) / operand(tensor2, kind)
+        quotient = rounded(tensor1, dtype) / rounded(tensor2, dtype)
         if value != 1:
-            quotient = quotient * number(value, kind)
-        return finished(operand(self, kind) + quotient, dtype)
+            quotient = quotient * unrounded(value, dtype)
+        return finished(rounded(self, dtype) + quotient, dtype)
 
 
 def _ternary_inplace(name: str, function: Any, functional: Kernel) -> Kernel:

@@ -22,6 +22,7 @@ from .registry import (
     is_number,
     kind,
     lowers,
+    meet,
     operand,
     result_dtype,
 )
@@ -55,7 +56,7 @@ def _to_bool(name: str) -> Callable[..., Value]:
 
 
 def _binary(name: str) -> Callable[..., Value]:
-    return lambda t, a, b: compute(t, name, a, b, dtype=result_dtype(a, b))
+    return lambda t, a, b: meet(t, name, a, b, dtype=result_dtype(a, b))
 
 
 def _compare(name: str) -> Callable[..., Value]:
@@ -63,7 +64,7 @@ def _compare(name: str) -> Callable[..., Value]:
         dtype = result_dtype(a, b)
         if isinstance(b, float) and not is_float(dtype):
             raise Fallback("comparison of integers with a fraction")
-        return compute(t, name, *(operand(t, x, dtype) for x in (a, b)), dtype=dtype)
+        return meet(t, name, a, b, dtype=dtype)
 
     return lower
 
@@ -86,7 +87,7 @@ for _name, _op in (("bitwise_and", "and"), ("bitwise_or", "or"), ("bitwise_xor",
 for _name, _op in (("atan2", "atan2"), ("hypot", "hypot"), ("copysign", "copysign")):
 
     def _float_binary(t: Trace, a: Any, b: Any, op: str = _op) -> Value:
-        return compute(t, op, a, b, dtype=float_of(result_dtype(a, b)))
+        return meet(t, op, a, b, dtype=float_of(result_dtype(a, b)))
 
     LOWERINGS[f"{_name}.{'Tensor' if _name == 'copysign' else 'default'}"] = _float_binary
 
@@ -116,23 +117,25 @@ for _name, _op in (("logical_and", "and"), ("logical_or", "or"), ("logical_xor",
 # -- arithmetic ----------------------------------------------------------------------------------
 
 
-def _scaled(t: Trace, b: Any, alpha: Any, dtype: str) -> Any:
+def _sum(t: Trace, name: str, a: Any, b: Any, alpha: Any, dtype: str) -> Value:
+    """``a`` and ``alpha`` times ``b``, added or subtracted, all of them rounded first."""
     if is_number(alpha) and not isinstance(alpha, Value) and alpha == 1:
-        return b
-    return compute(t, "mul", b, alpha, dtype=computes_as(dtype))
+        return meet(t, name, a, b, dtype=dtype)
+    inner = computes_as(dtype)
+    scaled = compute(t, "mul", operand(t, b, dtype), operand(t, alpha, dtype), dtype=inner)
+    return compute(t, name, operand(t, a, dtype), scaled, dtype=dtype)
 
 
 @lowers("add.Tensor", "add.Scalar")
 def _add(t: Trace, a: Any, b: Any, alpha: Any = 1) -> Value:
     dtype = result_dtype(a, b)
     name = "or" if kind(dtype) == "b" else "add"
-    return compute(t, name, a, _scaled(t, b, alpha, dtype), dtype=dtype)
+    return _sum(t, name, a, b, alpha, dtype)
 
 
 @lowers("sub.Tensor", "sub.Scalar")
 def _sub(t: Trace, a: Any, b: Any, alpha: Any = 1) -> Value:
-    dtype = result_dtype(a, b)
-    return compute(t, "sub", a, _scaled(t, b, alpha, dtype), dtype=dtype)
+    return _sum(t, "sub", a, b, alpha, result_dtype(a, b))
 
 
 @lowers("rsub.Tensor", "rsub.Scalar")
@@ -177,7 +180,7 @@ def _remainder_by(name: str) -> Callable[..., Value]:
     def lower(t: Trace, a: Any, b: Any) -> Value:
         dtype = result_dtype(a, b)
         _nonzero_integer(b, dtype)
-        return compute(t, name, *(operand(t, x, dtype) for x in (a, b)), dtype=dtype)
+        return meet(t, name, a, b, dtype=dtype)
 
     return lower
 
@@ -213,7 +216,7 @@ def _pow(t: Trace, x: Any, exponent: Any) -> Value:
     dtype = result_dtype(x, exponent)
     simple = _simple_power(exponent, dtype)
     if simple is None or not isinstance(x, Value):
-        return compute(t, "pow", x, exponent, dtype=dtype)
+        return meet(t, "pow", x, exponent, dtype=dtype)
     inner = computes_as(dtype)
     check_accepts("mul", inner)
     return t.cast(simple(t, operand(t, x, inner)), dtype)

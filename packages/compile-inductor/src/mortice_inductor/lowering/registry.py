@@ -170,6 +170,13 @@ def compute(t: Trace, name: str, *operands: Any, dtype: str) -> Value:
     return out if out.dtype == "bool" and inner != "bool" else t.cast(out, dtype)
 
 
+def meet(t: Trace, name: str, *operands: Any, dtype: str) -> Value:
+    """As ``compute``, of operands rounded to ``dtype`` first, as eager has them: in 16 bits 0.1 is
+    another number. Only what multiplies, or divides, is taken as it is given.
+    """
+    return compute(t, name, *(operand(t, x, dtype) for x in operands), dtype=dtype)
+
+
 def check_accepts(name: str, dtype: str) -> None:
     """Raises Fallback if the scalar operation does not take ``dtype``."""
     if kind(dtype) not in scalar_op(name).by_kind:
