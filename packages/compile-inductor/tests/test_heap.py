@@ -49,7 +49,7 @@ FIRST = """
 import resource
 import mortice
 from mortice_inductor.runtime.heap import PAGES
-x = mortice.ones(512, 1024)
+x = mortice.ones(768, 1024)
 def f(x):
     a = x.softmax(1)
     b = mortice.softmax(a @ a.t(), 0)
@@ -78,12 +78,12 @@ huge = pytest.mark.skipif(not _gives_huge_pages(), reason="the system gives no h
 @huge
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc keeps what is freed")
 def test_the_first_call_faults_in_huge_pages(tmp_path: Path) -> None:
-    """Three results of 2 MiB and what is between kernels are 2,000 pages."""
+    """Three results of 3 MiB and what is between kernels are 2,900 pages."""
     _run(FIRST, tmp_path)
     faults, dear = _run(FIRST, tmp_path)
-    assert dear or faults < 700, faults  # dear: no huge page was free
+    assert dear or faults < 900, faults  # dear: no huge page was free
     plain, _ = _run(FIRST, tmp_path, MALLOC_TOP_PAD_="131072")
-    assert plain > 1200, plain  # results are left alone where somebody has set glibc up
+    assert plain > 1800, plain  # results are left alone where somebody has set glibc up
 
 
 @pytest.fixture
@@ -119,9 +119,9 @@ def test_a_workspace_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
     back: list[tuple[int, int]] = []
     give_back = memory.give_back
     monkeypatch.setattr(memory, "give_back", lambda *a: back.append(a) or give_back(*a))
-    made = heap.HugePages().workspace(3 * heap.HUGE + 100)
+    made = heap.HugePages().workspace(5 * heap.HUGE + 100)
     at = made.__array_interface__["data"][0]
-    assert (made.size, at % heap.HUGE) == (3 * heap.HUGE + 100, 0)
+    assert (made.size, at % heap.HUGE) == (5 * heap.HUGE + 100, 0)
     made[:] = 1
     part = made[5:]
     del made
@@ -134,5 +134,6 @@ def test_a_workspace_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_small_ones_are_as_they_were(advice: list[tuple[int, int, int]]) -> None:
     pages = heap.HugePages()
     assert pages.workspace(1000).base is None
-    assert pages.results(100_000) == pages.touch(64, heap.HUGE) == 0
+    assert pages.workspace(heap.LEAST - 1).base is None  # one that is dear would cost more
+    assert pages.results(heap.LEAST - 1) == pages.touch(64, heap.HUGE) == 0
     assert not advice

@@ -57,6 +57,8 @@ def plain(x: Any) -> Any:
         return ("=", x)
     name = type(x).__name__
     if name in _TUPLES and type(x) is _TUPLES[name]:
+        if all(map(_is_plain, x)):
+            return ("P", name, tuple(x))
         return ("T", name, [plain(y) for y in x])
     if isinstance(x, tuple):
         return ("t", [plain(y) for y in x])
@@ -93,6 +95,8 @@ def restored(x: Any) -> Any:
     kind = x[0]
     if kind == "=":
         return x[1]
+    if kind == "P":
+        return _TUPLES[x[1]]._make(x[2])
     if kind == "T":
         return _TUPLES[x[1]](*map(restored, x[2]))
     if kind == "t":

@@ -230,8 +230,7 @@ class Variants:
         with self.lock:
             found = self.programs.pop(key, None)
             if found is None:
-                with self.snapshot.entered():
-                    found = build_program(self, inputs, specs)
+                found = build_program(self, inputs, specs)
                 found.pinned = tuple((k, inputs[k]) for k in self.bound)
                 while len(self.programs) >= self.LIMIT:
                     self.programs.pop(next(iter(self.programs)))
@@ -280,8 +279,19 @@ def build_program(variants: Variants, inputs: tuple[Any, ...], specs: tuple[Spec
     """The program for inputs of this layout: from the cache on disk, else compiled. A graph whose
     sizes depend on its data is run operator by operator.
     """
+    same = aliases(inputs)
+    short = None
+    more = variants.symbolic or variants.programs  # what is first and fixed is in ``artifact``
+    if more and variants.identity is not None and not has_own_rules() and not is_logged():
+        short = _layout_key(variants, specs, same, inputs)
+        found = _cached(short)
+        if found is not None:
+            values = {k: inputs[k] for k in variants.bound}
+            found.recipe = partial(_recipe, variants.graph, specs, same, values)
+            return found
     try:
-        return _planned(variants, inputs, specs)
+        with variants.snapshot.entered():
+            return _planned(variants, inputs, specs, same, short)
     except DataDependent as reason:
         from .runtime.foreign import OperatorByOperator
 
@@ -291,18 +301,10 @@ def build_program(variants: Variants, inputs: tuple[Any, ...], specs: tuple[Spec
         return OperatorByOperator(variants.graph())
 
 
-def _planned(variants: Variants, inputs: tuple[Any, ...], specs: tuple[Spec, ...]) -> Any:
-    same = aliases(inputs)
-    snapshot = variants.snapshot
-    found, short = None, None
-    more = variants.symbolic or variants.programs  # what is first and fixed is in ``artifact``
-    if more and variants.identity is not None and not has_own_rules() and not is_logged():
-        short = _layout_key(variants, specs, same, inputs)
-        found = _cached(short)
-    if found is not None:
-        values = {k: inputs[k] for k in variants.bound}
-        found.recipe = partial(_recipe, variants.graph, specs, same, values)
-        return found
+def _planned(
+    variants: Variants, inputs: tuple[Any, ...], specs: tuple[Spec, ...], same: tuple[Any, ...],
+    short: bytes | None,
+) -> Any:  # fmt: skip
     gm = variants.graph()
     device = _device_of(inputs)
     if device != "cpu":
@@ -315,6 +317,7 @@ def _planned(variants: Variants, inputs: tuple[Any, ...], specs: tuple[Spec, ...
         return validated(gm, inputs, specs, numbers_of(gm, inputs))
     numbers = numbers_of(gm, inputs)
     key = None
+    snapshot = variants.snapshot
     if snapshot.own.graph_cache and not _has_own_lowerings(gm) and not is_logged():
         key = cache.key_of(gm, specs, same, snapshot.key(), numbers)
     found = _cached(key)

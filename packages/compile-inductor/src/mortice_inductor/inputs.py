@@ -84,7 +84,7 @@ def aliases(inputs: Sequence[Any]) -> tuple[Any, ...]:
     seen: dict[int, int] = {}
     out: list[int] = []
     for k, x in enumerate(inputs):
-        if isinstance(x, mortice.Tensor):
+        if isinstance(x, mortice.Tensor) and x._s is not None:  # one without shares none
             out.append(seen.setdefault(id(x.untyped_storage()), k))
         else:
             out.append(k)

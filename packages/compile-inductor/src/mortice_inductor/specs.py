@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any, NamedTuple
+
+import numpy as np
 
 import mortice
 from mortice_llvm.dtypes import ALIASES
@@ -51,7 +54,12 @@ def specs_of(inputs: Sequence[Any], first_slot: int = 0) -> tuple[Spec, ...]:
     slot = first_slot
     for x in inputs:
         if isinstance(x, mortice.Tensor):
-            shape, strides = tuple(map(int, x.shape)), tuple(map(int, x.stride()))
+            a = x._a
+            if type(a) is np.ndarray and a.size:
+                item = a.itemsize
+                shape, strides = a.shape, tuple([n // item for n in a.strides])
+            else:
+                shape, strides = tuple(map(int, x.shape)), tuple(map(int, x.stride()))
             out.append(TensorSpec(shape, strides, loop_name(x.dtype)))
         elif isinstance(x, mortice.Generator):
             out.append(GeneratorSpec(slot))
@@ -78,6 +86,7 @@ def loop_name(dtype: Any) -> str:
     return ALIASES.get(name, name)
 
 
+@cache
 def mortice_dtype(name: str) -> Any:
     """The mortice dtype that the loop IR calls ``name``."""
     return getattr(mortice, _LONG.get(name, name))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sys
 from typing import NamedTuple
 
 ROW_MAJOR, NO_TRANS, TRANS = 101, 111, 112
@@ -28,12 +29,16 @@ _searched = False
 
 def _candidates() -> list[str]:
     """Paths of OpenBLAS libraries that numpy's wheel brought."""
-    from importlib.util import find_spec
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        home = next(iter(numpy.__path__))
+    else:
+        from importlib.util import find_spec
 
-    spec = find_spec("numpy")
-    if spec is None or not spec.submodule_search_locations:
-        return []
-    home = spec.submodule_search_locations[0]
+        spec = find_spec("numpy")
+        if spec is None or not spec.submodule_search_locations:
+            return []
+        home = spec.submodule_search_locations[0]
     out: list[str] = []
     for folder in (home + ".libs", os.path.join(home, ".dylibs")):
         if os.path.isdir(folder):

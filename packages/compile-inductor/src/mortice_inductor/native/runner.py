@@ -11,7 +11,6 @@ of words that say what the graph has (``Rows``).
 
 from __future__ import annotations
 
-import ctypes
 import math
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -24,6 +23,7 @@ from mortice.native import layout
 from mortice_llvm.cpython import Code, make, unsupported
 from mortice_llvm.cpython import layout as c
 
+from ..runtime.program import MADE, row_major
 from ..specs import NumberSpec, TensorSpec
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ RELEASE = 16384
 
 #: Kinds of arguments, and of outputs.
 TENSOR, FLOAT, INTEGER = range(3)
-MADE, ARGUMENT, OBJECT = range(3)
+FRESH, ARGUMENT, OBJECT = range(3)
 
 #: Rows by name, with the number of words in each; the head has the count of rows and where they lie.
 ROWS: dict[str, int] = {
@@ -56,49 +56,63 @@ _PLACE = {name: 8 * k for k, name in enumerate(HEAD)} | {
 
 
 class Rows:
-    """What the machine code follows, in memory; keeps alive whatever the words point to."""
+    """What the machine code follows, in one block of memory; keeps alive whatever the words point to."""
 
-    def __init__(self, program: Program, functions: Sequence[int]) -> None:
-        self.program = program
-        self.kept: list[Any] = [program]
+    def __init__(self, program: Program) -> None:
         plan = program.plan
         state = program.new_state()
-        self.kept.append(state)
-        number = {row[0]: k for k, row in enumerate(program.made)}
-        rows: dict[str, list[int]] = {
+        self.kept: list[Any] = [program, state]
+        self._dtypes = program.dtypes
+        made = [row for row in plan.slots if row[2] in MADE]
+        number = {row[0]: k for k, row in enumerate(made)}
+        #: The block, and which words of it are distances from its start until it has one.
+        self._words: list[int] = [0] * (len(HEAD) + 2 * len(ROWS))
+        self._distances: list[int] = []
+        sizes = [self._sizes(row[3], row[4], self._dtypes[row[0]].itemsize) for row in made]
+        tables: dict[str, list[int]] = {
             "arguments": [word for s in plan.specs for word in _argument(s)],
             "inputs": [w for _, slot, kind, *_, source in plan.slots if kind == "input"
                        for w in (source, 8 * slot)],
-            "made": [w for row in program.made for w in self._made(*row[1:])],
-            "functions": list(functions),
+            "made": [w for row, at in zip(made, sizes) for w in self._made(row, *at)],
+            "functions": [program.library.address(step[1]) for step in plan.steps],
             "checks": [number[n] for n, *_ in plan.checks],
             "outputs": [w for kind, x in plan.outputs for w in self._output(kind, x, number)],
         }  # fmt: skip
+        first = len(self._words) + len(tables["arguments"]) + len(tables["inputs"])
+        for k, at in enumerate(sizes):
+            self._distances += [first + 5 * k + 2 + i for i in range(2) if at[i]]
+        for k, (name, width) in enumerate(ROWS.items()):
+            place = len(HEAD) + 2 * k
+            self._words[place : place + 2] = len(tables[name]) // width, 8 * len(self._words)
+            self._distances.append(place + 1)
+            self._words += tables[name]
         elements = sum(math.prod(row[3]) for row in plan.slots)
-        words = [0, state.address, id(program), int(elements > RELEASE)]
-        for name, width in ROWS.items():
-            words += [len(rows[name]) // width, self._block(rows[name])]
-        self.address = self._block(words)
-
-    def _block(self, numbers: Sequence[int]) -> int:
-        """Where these numbers lie in memory."""
-        block = (ctypes.c_int64 * max(len(numbers), 1))(*numbers)
+        self._words[: len(HEAD)] = 0, state.address, id(program), int(elements > RELEASE)
+        block = np.array(self._words, np.int64)
+        self.address: int = block.__array_interface__["data"][0]
+        block[self._distances] += self.address
         self.kept.append(block)
-        return ctypes.addressof(block)
+
+    def _sizes(self, shape: Any, strides: Any, item: int) -> tuple[int, int]:
+        """Where the sizes and the strides in bytes are (0: row-major), from the block's start."""
+        at = 8 * len(self._words)
+        self._words += shape
+        if row_major(shape, strides):
+            return at, 0
+        self._words += [n * item for n in strides]
+        return at, at + 8 * len(shape)
 
     def _object(self, thing: Any) -> int:
         self.kept.append(thing)
         return id(thing)
 
-    def _made(
-        self, slot: int, shape: tuple[int, ...], strides: tuple[int, ...] | None, dtype: Any
-    ) -> list[int]:
-        steps = 0 if strides is None else self._block(strides)
-        return [self._object(dtype), len(shape), self._block(shape), steps, 8 * slot]
+    def _made(self, row: tuple[Any, ...], sizes: int, strides: int) -> list[int]:
+        dtype = self._object(self._dtypes[row[0]].numpy)
+        return [dtype, len(row[3]), sizes, strides, 8 * row[1]]
 
     def _output(self, kind: str, x: Any, number: dict[int, int]) -> list[int]:
         if kind == "buffer":
-            return [MADE, number[x], self._object(self.program.dtypes[x])]
+            return [FRESH, number[x], self._object(self._dtypes[x])]
         return [ARGUMENT, x, 0] if kind == "input" else [OBJECT, self._object(x), 0]
 
 
@@ -108,16 +122,13 @@ def _argument(spec: Any) -> tuple[int, int]:
     return FLOAT if spec.dtype == "f64" else INTEGER, 8 * spec.slot
 
 
-def runner(program: Program, functions: dict[str, int]) -> Callable[..., tuple[Any, ...]] | None:
-    """``program`` as a builtin function; None where it must stay Python's.
-
-    Args:
-        program: What to run, and where to go when anything is unusual.
-        functions: Addresses of the driver's functions by name.
+def runner(program: Program) -> Callable[..., tuple[Any, ...]] | None:
+    """``program`` as a builtin function, which goes to the program when anything is unusual; None
+    where it must stay Python's.
     """
     if unsupported() is not None or not _native(program):
         return None
-    rows = Rows(program, [functions[step[1]] for step in program.plan.steps])
+    rows = Rows(program)
     return make(_machine(), NAME, first=(rows.address,), kept=(rows, *rows.kept))
 
 
@@ -130,15 +141,13 @@ def _native(program: Program) -> bool:
     """Whether everything in the program is of the kinds that the machine code knows."""
     plan = program.plan
     buffers = [x for kind, x in plan.outputs if kind == "buffer"]
-    shapes = [row[3] for row in plan.slots]
     return (
         not program.constants
         and not plan.draws
         and all(isinstance(s, TensorSpec | NumberSpec) for s in plan.specs)
         and all(step[0] == "native" for step in plan.steps)
         and len(buffers) == len(set(buffers))
-        and all(type(n) is int for shape in shapes for n in shape)
-        and all(len(shape) <= 32 for shape in shapes)
+        and all(set(map(type, row[3])) <= {int} and len(row[3]) <= 32 for row in plan.slots)
     )
 
 
@@ -344,7 +353,7 @@ class _Writer:
                 code.put(made, slots[slot], value)
             code.do(f"store ptr {made}, ptr {place}, align 8")
 
-        cases = [(MADE, take), (ARGUMENT, lambda: give(self.load("%args", what))),
+        cases = [(FRESH, take), (ARGUMENT, lambda: give(self.load("%args", what))),
                  (OBJECT, lambda: give(code.field(row, 8)))]  # fmt: skip
         self.choose("output", code.field(row, 0, "i64"), cases)
 

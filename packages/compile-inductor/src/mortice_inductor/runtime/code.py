@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import math
 from collections.abc import Callable
 from typing import Any
@@ -51,13 +50,8 @@ def program_of(plan: Plan, library: Library, constants: tuple[Any, ...]) -> Prog
             if kind in ("output", "boundary")
         )
     )
-    functions = {
-        step[1]: library.function(step[1], ctypes.c_void_p)
-        for step in plan.steps
-        if step[0] == "native"
-    }
-    program = Program(plan, functions, _addresses(plan), constants)
-    program.fast = runner(program, {name: library.address(name) for name in functions}) or program
+    program = Program(plan, library, _addresses(plan), constants)
+    program.fast = runner(program) or program
     return program
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 import mortice
 from mortice.backend import array, generator_for, wrap
 from mortice.errors import CompileError
+from mortice_llvm.runtime.library import Library
 
 from ..ir.refusal import Refusal
 from ..ir.values import UPDATING_COPIES
@@ -19,6 +21,8 @@ from ..specs import GeneratorSpec, NumberSpec, OtherSpec, TensorSpec, mortice_dt
 from .heap import PAGES
 
 _CPU = mortice.device("cpu")
+#: Kinds of buffers that a call allocates.
+MADE = ("output", "boundary")
 
 
 class State:
@@ -63,65 +67,75 @@ class Program:
     code_key: bytes | None = None
 
     def __init__(
-        self, plan: Plan, functions: dict[str, Callable[[int], None]], blas: dict[str, int],
-        constants: tuple[Any, ...],
-    ) -> None:  # fmt: skip
+        self, plan: Plan, library: Library, blas: dict[str, int], constants: tuple[Any, ...]
+    ) -> None:
         self.fast = self
         self.plan = plan
+        self.library = library
         self.constants = constants
         #: Numbers on which sizes depend, with the values that this plan is for.
         self.pinned: tuple[tuple[int, Any], ...] = ()
         self._fixed = [(slot, blas[name]) for name, slot in plan.blas.items()]
         self._free: list[State] = []
-        self.dtypes = {n: mortice_dtype(row[5]) for n, row in self._by_number().items()}
-        self._inputs = [
-            (slot, source, tuple(s * self._itemsize(n) for s in strides), shape)
-            for n, slot, kind, shape, strides, _, source in plan.slots
-            if kind == "input"
-        ]
-        self._made = [
-            (n, slot, shape, _layout(shape, strides), self.dtypes[n].numpy, self.dtypes[n])
-            for n, slot, kind, shape, strides, *_ in plan.slots
-            if kind in ("output", "boundary")
-        ]
-        self._numbers = [
-            (k, s.slot, s.dtype == "f64")
-            for k, s in enumerate(plan.specs)
-            if isinstance(s, NumberSpec)
-        ]
-        self._generators = [
-            (k, s.slot) for k, s in enumerate(plan.specs) if isinstance(s, GeneratorSpec)
-        ]
-        self._tensors = [
-            (k, s.shape, tuple(n * mortice_dtype(s.dtype).itemsize for n in s.strides),
-             mortice_dtype(s.dtype))
-            for k, s in enumerate(plan.specs)
-            if isinstance(s, TensorSpec)
+
+    # What follows from the plan is made when it is first needed: mostly never, for programs that run
+    # as a native function.
+
+    @cached_property
+    def dtypes(self) -> dict[int, Any]:
+        """The dtype of each buffer."""
+        return {row[0]: mortice_dtype(row[5]) for row in self.plan.slots}
+
+    @cached_property
+    def _inputs(self) -> list[tuple[int, int]]:
+        return [(row[1], row[6]) for row in self.plan.slots if row[2] == "input"]
+
+    @cached_property
+    def _made(self) -> list[tuple[Any, ...]]:
+        return [
+            (row[0], row[1], row[3], _layout(row[3], row[4]), self.dtypes[row[0]].numpy,
+             self.dtypes[row[0]])
+            for row in self.plan.slots
+            if row[2] in MADE
         ]  # fmt: skip
-        self._others = [(k, s.value) for k, s in enumerate(plan.specs) if isinstance(s, OtherSpec)]
-        self._steps = [self._step(s, functions) for s in plan.steps]
-        self._sources = {row[0]: row[6] for row in plan.slots if row[2] == "input"}
+
+    @cached_property
+    def _numbers(self) -> list[tuple[int, int, bool]]:
+        specs = enumerate(self.plan.specs)
+        return [(k, s.slot, s.dtype == "f64") for k, s in specs if isinstance(s, NumberSpec)]
+
+    @cached_property
+    def _generators(self) -> list[tuple[int, int]]:
+        specs = enumerate(self.plan.specs)
+        return [(k, s.slot) for k, s in specs if isinstance(s, GeneratorSpec)]
+
+    @cached_property
+    def _tensors(self) -> list[tuple[int, Any, Any, Any]]:
+        out: list[tuple[int, Any, Any, Any]] = []
+        for k, s in enumerate(self.plan.specs):
+            if isinstance(s, TensorSpec):
+                dtype = mortice_dtype(s.dtype)
+                out.append((k, s.shape, tuple(n * dtype.itemsize for n in s.strides), dtype))
+        return out
+
+    @cached_property
+    def _others(self) -> list[tuple[int, Any]]:
+        return [(k, s.value) for k, s in enumerate(self.plan.specs) if isinstance(s, OtherSpec)]
+
+    @cached_property
+    def _steps(self) -> list[Callable[..., None]]:
+        return [self._step(s) for s in self.plan.steps]
+
+    @cached_property
+    def _sources(self) -> dict[int, int]:
+        return {row[0]: row[6] for row in self.plan.slots if row[2] == "input"}
 
     def _by_number(self) -> dict[int, Any]:
         return {row[0]: row for row in self.plan.slots}
 
-    def _itemsize(self, number: int) -> int:
-        return self.dtypes[number].itemsize
-
     def new_state(self) -> State:
         """A table for one call at a time."""
         return State(self.plan, self._fixed)
-
-    @property
-    def made(self) -> list[tuple[int, int, tuple[int, ...], tuple[int, ...] | None, Any]]:
-        """(number, word, sizes, strides in bytes or None for row-major, numpy's dtype) of the
-        arrays that a call allocates.
-        """
-        rows = self._by_number()
-        return [
-            (n, slot, shape, order and tuple(s * kind.itemsize for s in rows[n][4]), kind)
-            for n, slot, shape, order, kind, _ in self._made
-        ]
 
     def fits(self, inputs: tuple[Any, ...]) -> bool:
         """True if the inputs are as the plan was made for."""
@@ -151,7 +165,7 @@ class Program:
             state = self.new_state()
         words = state.words
         given = (*inputs, *self.constants) if self.constants else inputs
-        for slot, source, _, _ in self._inputs:
+        for slot, source in self._inputs:
             words[slot] = address(array(given[source]))
         for k, slot, is_float in self._numbers:
             if is_float:
@@ -213,10 +227,10 @@ class Program:
 
     # -- steps -----------------------------------------------------------------------------------
 
-    def _step(self, step: Any, functions: dict[str, Callable[[int], None]]) -> Callable[..., None]:
+    def _step(self, step: Any) -> Callable[..., None]:
         if isinstance(step, CallStep):
             return self._foreign(step)
-        function = functions[step[1]]
+        function = self.library.function(step[1], ctypes.c_void_p)
         return lambda state, memory, given: function(state.address)
 
     def _foreign(self, step: CallStep) -> Callable[..., None]:
@@ -278,11 +292,19 @@ def _lies(a: np.ndarray[Any, Any], strides: Any) -> bool:
     )
 
 
+def row_major(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+    """True where elements lie as a new array's do."""
+    step = 1
+    for n, s in zip(reversed(shape), reversed(strides)):
+        if n != 1 and s != step:
+            return False
+        step *= n or 1
+    return True
+
+
 def _layout(shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
     """None for row-major arrays, else (sizes by falling stride, how to transpose them)."""
-    from ..ir.index import contiguous
-
-    if all(s == c or n == 1 for s, c, n in zip(strides, contiguous(shape), shape)):
+    if row_major(shape, strides):
         return None
     order = sorted(range(len(shape)), key=lambda d: (-strides[d], d))
     inverse = [order.index(d) for d in range(len(shape))]

@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-from .choice import prefers_blas
+from typing import TYPE_CHECKING, Any
+
 from .load import address
 
+if TYPE_CHECKING:
+    from .choice import prefers_blas
+
 __all__ = ["address", "prefers_blas"]
+
+
+def __getattr__(name: str) -> Any:
+    """What only who compiles asks for."""
+    if name != "prefers_blas":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from .choice import prefers_blas
+
+    return prefers_blas

@@ -5,7 +5,12 @@ from __future__ import annotations
 from ..errors import NotAvailable
 from ..runtime.library import Library, load
 from ..target import Target
-from .shape import name_of
+
+
+def name_of(dtype: str) -> str:
+    """The name of the function for ``dtype`` (``f32`` or ``f64``)."""
+    return f"mortice_tile_{dtype}"
+
 
 _loaded: dict[str, Library] = {}
 

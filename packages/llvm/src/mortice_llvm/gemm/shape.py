@@ -1,4 +1,4 @@
-"""Sizes of register tiles, and the names of their functions."""
+"""Sizes of register tiles."""
 
 from __future__ import annotations
 
@@ -20,8 +20,3 @@ SHAPES = {
     "sse2": Shape(16, 4, 2),
     "neon": Shape(16, 8, 2),
 }
-
-
-def name_of(dtype: str) -> str:
-    """The name of the function for ``dtype`` (``f32`` or ``f64``)."""
-    return f"mortice_tile_{dtype}"

@@ -22,7 +22,8 @@ from ..dtypes import DTYPES
 from ..emit.kernel import attributes
 from ..emit.lanes import Lanes, Text
 from ..target import Target
-from .shape import SHAPES, name_of
+from .load import name_of
+from .shape import SHAPES
 
 #: k's of a panel: 256 x 48 floats are 48 KiB.
 KC = 256
