@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import sys
 import time
 
@@ -93,3 +94,17 @@ def test_llvms_own_loader_where_there_is_no_other(monkeypatch, call, many):
     y = np.zeros_like(x)
     call(fn, y, x, n)
     assert np.allclose(y, 0.841192, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "registers"),
+    [("f32", 4), ("f64", 4), ("i32", 4), ("bf16", 4), ("i16", 2), ("i8", 1)],
+)
+def test_a_short_loop_loads_a_vector_and_then_works_and_stores_by_registers(dtype, registers):
+    """Stores one behind the other are half as slow again where addresses lie badly."""
+    sign = {"load": "l", "store": "s", "add": "a", "fadd": "a"}
+    for t in target.TARGETS.values():
+        text = emit_kernel(build(entry("pointwise", "add"), "k", dtype), t)
+        loop = text[text.index("\nloop") : text.index("\nafter")]
+        done = "".join(sign[d] for d in re.findall(r"\b(load|store|f?add) <", loop))
+        assert re.sub("a+", "a", done) == "ll" * registers + "as" * registers, t.name
