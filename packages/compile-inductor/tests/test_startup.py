@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from mortice_llvm.runtime import library
+
 PROGRAM = """
 import json, sys
 import mortice
@@ -43,9 +45,9 @@ print(json.dumps({**found, "llvmlite": "llvmlite" in sys.modules, "new": new,
 """
 
 
-def _process(cache: Path) -> dict[str, Any]:
+def _process(cache: Path, program: str = PROGRAM) -> dict[str, Any]:
     env = {**os.environ, "MORTICE_CACHE_DIR": str(cache)}
-    done = subprocess.run([sys.executable, "-c", PROGRAM], env=env, capture_output=True, text=True,
+    done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True,
                           check=False)  # fmt: skip
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -65,3 +67,39 @@ def test_a_second_process_imports_no_pass(tmp_path: Path) -> None:
     _process(tmp_path)
     new = _process(tmp_path)["new"]
     assert not [name for name in new if name.startswith(("mortice_inductor", "mortice_llvm"))], new
+
+
+PRODUCTS = """
+import json, sys
+import mortice
+f = mortice.compile(lambda x: x + 1, backend="inductor")
+for _ in range(3):
+    f(mortice.ones(3))
+x, w = mortice.randn(64, 96), mortice.randn(96, 128, requires_grad=True)
+(x @ w).relu().sum().backward()
+wanted, w.grad = w.grad, None
+import mortice_inductor.runtime.code as code
+import mortice_llvm.runtime.memory as memory
+programs, mapped = [], []
+program, new = code.Program, memory.new
+code.Program = lambda *given: programs.append(program(*given)) or programs[-1]
+memory.new = lambda size: mapped.append(size) or new(size)
+before = set(sys.modules)
+g = mortice.compile(lambda x, w: (x @ w).relu().sum(), backend="inductor")
+g(x, w).backward()
+new_modules, made = sorted(set(sys.modules) - before), [sorted(vars(p)) for p in programs]
+assert mortice.allclose(w.grad, wanted, 1e-3, 1e-3)
+print(json.dumps({"new": new_modules, "made": made, "mapped": len(mapped)}))
+"""
+
+
+def test_restored_programs_make_what_the_first_call_needs(tmp_path: Path) -> None:
+    """A forward and a backward graph, and the tiles of their products."""
+    _process(tmp_path, PRODUCTS)
+    found = _process(tmp_path, PRODUCTS)
+    ours = [name for name in found["new"] if name.startswith(("mortice_inductor", "mortice_llvm"))]
+    assert ours == ["mortice_llvm.gemm"]
+    if library.loads_elf():
+        assert found["mapped"] == 3, "an image for each graph, and one for the tiles"
+    later = {"_tensors", "_steps", "_made", "_inputs", "_numbers", "_sources", "_others"}
+    assert [later & set(names) for names in found["made"]] == [set(), set()]

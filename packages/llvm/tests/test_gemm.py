@@ -8,9 +8,9 @@ import itertools
 import numpy as np
 import pytest
 
-from mortice_llvm import target
+from mortice_llvm import gemm, target
 from mortice_llvm.errors import NotAvailable
-from mortice_llvm.gemm import address, choice, load, prefers_blas
+from mortice_llvm.gemm import address, choice, prefers_blas
 from mortice_llvm.gemm.shape import SHAPES
 from mortice_llvm.gemm.tile import KC, module_text
 from mortice_llvm.runtime.compiler import compile_text
@@ -25,7 +25,7 @@ DEPTHS = (1, 2, 7, 16, 33, KC, KC + 1, 2 * KC + 13)
 @pytest.fixture(params=sorted(REAL))
 def product(request, level, monkeypatch):
     """``product(a, b, a_flipped, b_flipped, out=None)``, and ``dtype``."""
-    monkeypatch.setattr(load, "_loaded", {})
+    monkeypatch.setattr(gemm, "_loaded", {})
     i, p = ctypes.c_int64, ctypes.c_void_p
     call = ctypes.CFUNCTYPE(None, i, i, i, p, i, i, p, i, ctypes.c_bool, p, i, p, p, i, i)(
         address(request.param)

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -113,6 +114,20 @@ def test_an_entry_with_a_sound_head_and_another_objects_bytes_is_a_miss(monkeypa
     if library.loads_elf():
         with pytest.raises(LoadError):
             elf.load([b"no object at all"], library.resolve)
+
+
+def test_the_hash_of_sources_is_of_all_of_them(monkeypatch):
+    root = Path(mortice_llvm.__file__).parent
+    read: list[Path] = []
+    monkeypatch.setattr(cache, "_source_hash", None)
+
+    def opened(path, mode):
+        read.append(Path(path))
+        return Path(path).open(mode)
+
+    monkeypatch.setattr(cache, "open", opened, raising=False)
+    cache.source_hash()
+    assert {p.resolve() for p in read} == {p.resolve() for p in root.rglob("*.py")}
 
 
 def test_the_oldest_entries_go_when_the_cache_is_full(tmp_path):

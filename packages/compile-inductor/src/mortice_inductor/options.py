@@ -87,7 +87,8 @@ class ConfigModule(types.ModuleType):
 
     def get_config_copy(self) -> dict[str, Any]:
         """All values in force here."""
-        return {name: getattr(self, name) for name in self.names()}
+        state = self.__dict__
+        return {**state["_values"], **(state["_patches"].get() or {})}
 
     def patch(self, given: str | Mapping[str, Any] | None = None, value: Any = None,
               **named: Any) -> Patch:  # fmt: skip

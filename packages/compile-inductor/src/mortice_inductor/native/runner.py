@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import cache
+from itertools import chain
 from types import BuiltinFunctionType
 from typing import TYPE_CHECKING, Any
 
@@ -141,13 +142,15 @@ def _native(program: Program) -> bool:
     """Whether everything in the program is of the kinds that the machine code knows."""
     plan = program.plan
     buffers = [x for kind, x in plan.outputs if kind == "buffer"]
+    shapes = [row[3] for row in plan.slots]
     return (
         not program.constants
         and not plan.draws
         and all(isinstance(s, TensorSpec | NumberSpec) for s in plan.specs)
         and all(step[0] == "native" for step in plan.steps)
         and len(buffers) == len(set(buffers))
-        and all(set(map(type, row[3])) <= {int} and len(row[3]) <= 32 for row in plan.slots)
+        and all(len(shape) <= 32 for shape in shapes)
+        and set(map(type, chain.from_iterable(shapes))) <= {int}
     )
 
 

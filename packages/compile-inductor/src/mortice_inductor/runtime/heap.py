@@ -39,6 +39,11 @@ LEAST = 8 << 20
 #: fragmented the system moves others' pages about to have one, and a virtual machine's host may
 #: have to find it first, at 5 ms.
 DEAR = 0.001
+#: What fixes glibc's thresholds.
+_SETTINGS = (
+    "GLIBC_TUNABLES", "MALLOC_MMAP_MAX_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TOP_PAD_",
+    "MALLOC_TRIM_THRESHOLD_",
+)  # fmt: skip
 #: Bytes at the end of a workspace for which a huge page is not worth its memory.
 _REST = HUGE // 4
 #: Bytes that glibc adds to a block.
@@ -88,9 +93,7 @@ def _madvise() -> Callable[[int, int, int], int] | None:
 @cache
 def _keeps() -> bool:
     """Whether the heap is glibc's, with the thresholds of ``keep_freed_memory``."""
-    return hasattr(_libc(), "gnu_get_libc_version") and not any(
-        name.startswith("MALLOC_") or name == "GLIBC_TUNABLES" for name in os.environ
-    )
+    return hasattr(_libc(), "gnu_get_libc_version") and not any(map(os.environ.get, _SETTINGS))
 
 
 class HugePages:

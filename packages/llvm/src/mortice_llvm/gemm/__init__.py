@@ -1,15 +1,22 @@
-"""Matrix products in code of our own, for the sizes at which it is faster than numpy's BLAS."""
+"""Matrix products in code of our own, for the sizes at which it is faster than numpy's BLAS.
+
+The code is compiled once per machine and element type; who only runs it reads this file alone.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .load import address
+from ..errors import NotAvailable
+from ..runtime.library import Library, load
+from ..target import Target
 
 if TYPE_CHECKING:
     from .choice import prefers_blas
 
 __all__ = ["address", "prefers_blas"]
+
+_loaded: dict[str, Library] = {}
 
 
 def __getattr__(name: str) -> Any:
@@ -19,3 +26,26 @@ def __getattr__(name: str) -> Any:
     from .choice import prefers_blas
 
     return prefers_blas
+
+
+def name_of(dtype: str) -> str:
+    """The name of the function for ``dtype`` (``f32`` or ``f64``)."""
+    return f"mortice_tile_{dtype}"
+
+
+def address(dtype: str) -> int:
+    """The address of the product for ``dtype``: see ``tile.PARAMETERS`` for how to call it.
+
+    Raises NotAvailable for a dtype other than ``f32`` and ``f64``.
+    """
+    if dtype not in ("f32", "f64"):
+        raise NotAvailable(f"products by tiles are for f32 and f64, but got {dtype!r}")
+
+    def text(target: Target) -> str:
+        from .tile import module_text
+
+        return module_text(target, dtype)
+
+    if dtype not in _loaded:
+        _loaded[dtype] = load(f"tile {dtype}".encode(), text, uses_pool=False)
+    return _loaded[dtype].address(name_of(dtype))

@@ -22,7 +22,7 @@ from ..dtypes import DTYPES
 from ..emit.kernel import attributes
 from ..emit.lanes import Lanes, Text
 from ..target import Target
-from .load import name_of
+from . import name_of
 from .shape import SHAPES
 
 #: k's of a panel: 256 x 48 floats are 48 KiB.

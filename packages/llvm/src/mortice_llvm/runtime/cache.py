@@ -51,7 +51,7 @@ def source_hash() -> bytes:
     if _source_hash is None:
         root = os.path.dirname(os.path.dirname(__file__))
         parts = [__version__.encode()]  # all there is where sources are not installed
-        for folder in (".", "emit", "ir", "kernels", "runtime"):
+        for folder in (".", "cpython", "emit", "gemm", "ir", "kernels", "runtime"):
             try:
                 names = sorted(os.listdir(os.path.join(root, folder)))
             except OSError:  # inside a zip archive
