@@ -91,3 +91,63 @@ def test_numbers_that_are_not_looked_at_stay_inputs() -> None:
     for v in (1.0, 2.5, INF):
         compiled(x, v)
     assert len(compiled.segments) == 1
+
+
+#: (function, dtype, twenty numbers that the operator takes).
+TAKEN: dict[str, tuple[Callable[[Any, Any], Any], str, list[Any]]] = {
+    "masked_fill": (lambda x, v: x.masked_fill(x > 0, v), "float32", [k + 0.5 for k in range(20)]),
+    "masked_fill_": (
+        lambda x, v: x.clone().masked_fill_(x > 0, v),
+        "float16",
+        [-INF, NAN, -0.0, 0.0, *(k + 0.5 for k in range(16))],
+    ),
+    "masked_fill double": (lambda x, v: x.masked_fill(x > 0, v), "float64", list(range(20))),
+    "masked_fill int": (lambda x, v: x.masked_fill(x > 0, v), "int8", list(range(-10, 10))),
+    "masked_fill int by float": (
+        lambda x, v: x.masked_fill(x > 0, v),
+        "int64",
+        [k + 0.5 for k in range(-10, 10)],
+    ),
+    "masked_fill bool": (lambda x, v: x.masked_fill(x, v), "bool", list(range(20))),
+    "two of them": (
+        lambda x, v: x.masked_fill(x > 0, v) + (x * 2).masked_fill(x > 1, v + 1),
+        "float32",
+        [k + 0.5 for k in range(20)],
+    ),
+    "softshrink": (lambda x, v: F.softshrink(x, v), "float32", [k / 16 for k in range(20)]),
+}
+
+
+@pytest.mark.parametrize("replayed", [True, False])
+@pytest.mark.parametrize("name", TAKEN)
+def test_numbers_that_are_taken_are_one_graph(name: str, replayed: bool) -> None:
+    f, dtype, numbers = TAKEN[name]
+    x = mortice.arange(3).to(getattr(mortice, dtype))
+    compiled = mortice.compile(f)
+    if not replayed:
+        compiled.replay = None
+    assert len(set(map(str, numbers))) == 20
+    for v in [*numbers, *numbers[::-1]]:
+        assert str(outcome(compiled, x, v)) == str(outcome(f, x, v))
+    assert len(compiled.segments) <= 2
+
+
+def test_a_number_that_is_taken_has_gradients() -> None:
+    def f(x: Any, v: Any) -> Any:
+        return (x * x).masked_fill(x > 1, v).sum()
+
+    compiled = mortice.compile(f)
+    for v in (0.5, 1.5, 2.5, 3.5):
+        found, expected = ([mortice.arange(3.0).requires_grad_()] for _ in range(2))
+        compiled(*found, v).backward()
+        f(*expected, v).backward()
+        assert mortice.equal(found[0].grad, expected[0].grad)
+    assert len(compiled.segments) == 2
+
+
+def test_one_number_stays_part_of_the_graph() -> None:
+    compiled = mortice.compile(lambda x: x.masked_fill(x > 0, -INF))
+    for _ in range(3):
+        compiled(mortice.arange(3.0))
+    (segment,) = compiled.segments
+    assert -INF in [a for node in segment.module.graph.nodes for a in node.args]

@@ -11,6 +11,7 @@ from mortice._autograd.grad_mode import no_grad
 from mortice._capture.dynamic import Symbols
 from mortice._capture.fake import FakeTensorMode
 from mortice._capture.inverses import INVERSES
+from mortice._capture.refusals import is_number
 from mortice._capture.tree import Leaf, Output, Slot, Step
 from mortice._dispatch.keys import AUTOGRAD
 from mortice._dispatch.modes import as_call, overload_of
@@ -277,7 +278,7 @@ class Builder:
         if kind == "G":
             self.generator += 1
             return self.generator_nodes[self.generator - 1]
-        if kind in "NFO" and type(want) is type:
+        if kind in "NFO" and is_number(want):
             self.number += 1
             return self.number_nodes[self.number - 1]
         return want

@@ -9,6 +9,7 @@ from typing import Any
 
 from mortice._capture.build import build
 from mortice._capture.dynamic import Symbols
+from mortice._capture.refusals import Accepted
 from mortice._capture.tree import Leaf, Output, Slot, Step
 from mortice._dispatch import keys as K
 from mortice._dispatch.state import unrecorded
@@ -180,4 +181,5 @@ _WRITE: dict[type, Callable[[Any], Any]] = {
     Layout: lambda w: ("layout", repr(w)),
     MemoryFormat: lambda w: ("format", repr(w)),
     type: lambda w: ("number", w.__name__),
+    Accepted: lambda w: ("number", w.kind.__name__),
 }

@@ -17,6 +17,7 @@ from mortice._capture import effects
 from mortice._capture.draws import WITHOUT_ARGUMENT
 from mortice._capture.native_seam import NATIVE_RECORDER, NativeRecorder
 from mortice._capture.reading import read_value
+from mortice._capture.refusals import Accepted
 from mortice._capture.stubs import operator_stubs
 from mortice._capture.tree import Leaf
 from mortice._dispatch import backends, operator
@@ -299,7 +300,10 @@ _CHECKS = {
     "N": _NUMBER_OR_TENSOR,
     "O": _NUMBER_OR_TENSOR,
     "Z": f'({_IS_TENSOR} if hasattr(a{{i}}, "_k") else same(a{{i}}, w{{i}}))',
-    "F": "(a{i} is w{i} or (a{i}.__class__ is w{i} and not numbers.append(a{i})))",
+    "F": (
+        "(a{i} is w{i} or (a{i}.__class__ is w{i} and not numbers.append(a{i}))"
+        " or (w{i}.__class__ is Accepted and w{i}.takes(a{i}) and not numbers.append(a{i})))"
+    ),
     "S": "(a{i} is w{i} or same(a{i}, w{i}))",
 }
 
@@ -442,7 +446,7 @@ def _direct(call: Call) -> Kernel:
     if code is None:
         code = _CODE[kinds] = compile(_source(kinds), f"<mortice record {kinds}>", "exec")
     scope: dict[str, Any] = {
-        "CALL": call, "Leaf": Leaf, "THREAD": THREAD, "Tensor": Tensor, "bind": bind, "new": _new,
+        "Accepted": Accepted, "CALL": call, "Leaf": Leaf, "THREAD": THREAD, "Tensor": Tensor, "bind": bind, "new": _new,
         "outside": _outside(call), "ref": ref, "same": same,
     }  # fmt: skip
     exec(code, scope)  # noqa: S102  made of positions and the letters of kinds only
@@ -497,8 +501,8 @@ def _matches(recorder: Any, kind: str, want: Any, x: Any) -> bool:
         return want.tensor is x or (want.tensor is None and bind(recorder, want, x))
     if kind == "L" and x is not None:
         return len(x) == len(want) and all(map(_matches, repeat(recorder), "O" * len(x), want, x))
-    if want.__class__ is type:
-        if x.__class__ is not want:
+    if want.__class__ is type or want.__class__ is Accepted:
+        if not (x.__class__ is want or (want.__class__ is Accepted and want.takes(x))):
             return False
         recorder.numbers.append(x)
         return True

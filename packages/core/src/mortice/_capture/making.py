@@ -8,12 +8,12 @@ from mortice._autograd.pending import PENDING, edges_of_parts
 from mortice._capture import infer
 from mortice._capture.effects import MAY_RAISE_ON_INTEGERS
 from mortice._capture.kernels import Call
+from mortice._capture.refusals import is_number
 from mortice._capture.signature import cell_of
 from mortice._capture.tree import Leaf, Output, Step, start_of
 from mortice._capture.writes import check_write
 from mortice._dispatch import keys as K
 from mortice._tensor.array import PendingArray
-from mortice._types.promotion import NUMBERS
 from mortice._types.shapes import has_overlap
 from mortice.fx.stack import user_frame
 
@@ -50,7 +50,7 @@ def make_step(
     step.new_leaves = tuple(leaves)
     step.leaves += len(leaves)
     step.number_positions = tuple(
-        i for i, (k, w) in enumerate(zip(call.kinds, step.wants)) if k in "NFO" and w in NUMBERS
+        i for i, (k, w) in enumerate(zip(call.kinds, step.wants)) if k in "NFO" and is_number(w)
     )
     step.numbers += len(step.number_positions)
     step.generators += call.generator is not None

@@ -21,6 +21,7 @@ from mortice._capture.outline import (
     tensors_of,
 )
 from mortice._capture.redraws import Draws, draws_of
+from mortice._capture.refusals import Accepted
 from mortice._capture.trace import CallTrace, SegmentRun
 from mortice._dispatch.state import THREAD
 
@@ -174,6 +175,11 @@ def _gives_views_a_history(plan: Any) -> bool:
     return any(s.call.grad and s.call.form == "inplace" for s in plan.steps)
 
 
+def _may_refuse(plan: Any) -> bool:
+    """Whether there are values of its numbers that the recording would refuse."""
+    return any(isinstance(want, Accepted) for step in plan.steps for want in step.wants)
+
+
 class _Builder:
     def __init__(self, watch: Watch, trace: CallTrace) -> None:
         self.watch = watch
@@ -194,7 +200,7 @@ class _Builder:
 
     def run(self, recorded: SegmentRun) -> Run:
         leaves = tuple(self.operand(t, "computes with") for t in recorded.leaves)
-        if recorded.plan.number_check is not None:
+        if recorded.plan.number_check is not None or _may_refuse(recorded.plan):
             self.watch.settle_numbers(self.count)
         numbers = tuple(
             self.watch.number_source(self.count, i, n) for i, n in enumerate(recorded.numbers)

@@ -8,6 +8,7 @@ import numpy as np
 
 from mortice._base.errors import InvalidState
 from mortice._capture import breaks
+from mortice._capture.refusals import is_number
 from mortice._capture.tree import Leaf
 from mortice._dispatch import keys as K
 from mortice._dispatch.state import THREAD, unrecorded
@@ -83,7 +84,7 @@ def _counted(recorder: Recorder, t: Any) -> Any:
             if step.wants[0] is not leaf or step.call.form != "inplace":
                 return None
             numbers = iter(recorder.numbers[step.numbers - len(step.number_positions) :])
-            args = [next(numbers) if w in NUMBERS else w for w in step.wants[1:]]
+            args = [next(numbers) if is_number(w) else w for w in step.wants[1:]]
             if not all(w is None or type(w) in NUMBERS or type(w) is str for w in args):
                 return None
             op = step.call.op

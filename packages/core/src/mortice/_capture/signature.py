@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mortice._capture.kernels import Call
-from mortice._capture.refusals import looks_at
+from mortice._capture.kernels import Call, same
+from mortice._capture.refusals import accepted, looks_at
 from mortice._tensor.array import PendingArray
 from mortice._tensor.make import storage_of
 from mortice._tensor.storage import Storage
@@ -33,10 +33,10 @@ def signature_of(
             want = tuple(w for _, w in found)
         elif x is not None and (
             (kind in "NO" or (kind == "F" and not _is_default(call, len(wants), x)))
-            and not looks_at(call.op, args, x)
+            and (found := _number(recorder, call, args, x, len(wants))) is not None
         ):
-            part = want = type(x) if type(x) in _INPUT_NUMBERS else x
-            part = (part, type(x))
+            want = found
+            part = (want, type(x))
         elif kind == "G":
             part = want = None
         else:
@@ -68,6 +68,22 @@ def _operand(recorder: Recorder, t: Any, fresh: list[Any]) -> tuple[Any, Any]:
     a = t._a  # with the strides that it has beside its storage
     part = (t._k, t._t, tuple(a.shape), tuple(a.strides), type(a), t.device, first)
     return part, ("fresh", len(fresh) - 1)
+
+
+def _number(recorder: Recorder, call: Call, args: Any, x: Any, position: int) -> Any:
+    """What a later call must bring for a number that is an input; None if it is part of the recording."""
+    if not looks_at(call.op, args, x):
+        return type(x) if type(x) in _INPUT_NUMBERS else x
+    varied = recorder.tree.varied
+    if call not in varied:
+        if not any(
+            type(w := step.wants[position]) is type(x) and not same(w, x)
+            for step in recorder.at.children.values()
+            if step.call is call
+        ):
+            return None
+        varied.add(call)
+    return accepted(call.op, args, x)
 
 
 def cell_of(t: Any) -> Storage:

@@ -133,7 +133,8 @@ class Step:
     Attributes:
         call: the operator with its key set (``kernels.Call``).
         wants: for each argument what a call must bring to be this step: a handle, a Leaf, a number's
-            type, or a plain value; a tuple of those for a list of tensors.
+            type or bounds (``refusals.Accepted``), or a plain value; a tuple of those for a list of
+            tensors.
         outputs: what it makes, in the operator's order; None where it makes nothing.
         ahead: the step that followed last time. after: the first of the next segment, where one ended
             with this step last time; the root's is the first of a call.
@@ -213,13 +214,15 @@ def all_outputs(steps: Sequence[Step]) -> Iterator[Output]:
 class Tree:
     """A root, and the recorder that walks it at the moment.
 
-    ``walker`` is the recorder of earlier calls, which the next one uses again.
+    ``walker`` is the recorder of earlier calls, which the next one uses again. ``varied``: operators
+    (``Call``) whose numbers were part of a step, and then others came.
     """
 
-    __slots__ = ("recorder", "root", "size", "walker")
+    __slots__ = ("recorder", "root", "size", "varied", "walker")
 
     def __init__(self) -> None:
         self.root = Step(None, None, ())
         self.recorder: Any = None
         self.walker: Any = None
+        self.varied: set[Any] = set()
         self.size = 0
