@@ -50,6 +50,8 @@ class Captured:
         self.meta: dict[str, Any] = {}
         self._module: GraphModule | None = None
         self._inputs: list[Any] = []
+        #: What ``text`` gave when it was asked, the recording being there.
+        self.kept_text: bytes | None = None
         self._lock = threading.RLock()
 
     @property
@@ -92,9 +94,10 @@ class Captured:
         in every process. None where an argument is an object that only this process knows.
         """
         try:
-            return marshal.dumps(self._written(), 2)
+            self.kept_text = marshal.dumps(self._written(), 2)
         except (Unwritable, ValueError):
             return None
+        return self.kept_text
 
     def _written(self) -> list[Any]:
         """Sizes that are symbols stand as such: what is asked of them is asked again."""

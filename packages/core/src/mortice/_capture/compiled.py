@@ -57,6 +57,8 @@ class Compiled:
         self._trees: list[Tree] = []
         self._families: dict[Any, Family] = {}
         self._places: dict[tuple[str, int, str], int] = {}
+        #: Graphs of kept plans that ``_families`` does not have yet.
+        self._adopted: list[Segment] = []
         self._lock = threading.RLock()
         functools.update_wrapper(self, fn, updated=())
         instances.remember(self)
@@ -192,6 +194,7 @@ class Compiled:
             self._trees = []
             self._families = {}
             self._places = {}
+            self._adopted = []
             self.verdict = Verdict()
             self.replay = Replay(self)
             self.native = None
@@ -209,6 +212,8 @@ class Compiled:
         numbers = recorder.numbers
         now = outline(steps, wanted, numbers)
         with self._lock, unrecorded(flush=False):
+            if self._adopted:
+                self._place_adopted()
             family = self._families.get(now.key)
             if family is None:
                 family = self._families[now.key] = Family()
@@ -227,6 +232,26 @@ class Compiled:
                     self.segments.append(variant.segment)
             check = variant.number_check(now.values)
             return Plan(variant.segment, wanted, steps, mask, check)
+
+    def adopt(self, captured: Captured, run: Any, line: tuple[str, int, str]) -> Segment:
+        """A segment for a graph of an earlier process, which nothing was recorded for."""
+        with self._lock:
+            segment = Segment(f"segment{len(self.segments)}", captured, run, line)
+            self._places[line] = self._places.get(line, 0) + 1
+            self.segments.append(segment)
+            self._adopted.append(segment)
+        return segment
+
+    def _place_adopted(self) -> None:
+        """Let paths that are recorded after all find the graphs of kept plans."""
+        for segment in self._adopted:
+            captured = segment.captured
+            steps, wanted = captured.path()
+            now = outline(steps, wanted, captured.numbers)
+            family = self._families.setdefault(now.key, Family())
+            family.variants.append(Variant(segment, now.values, (), [None] * len(captured.numbers)))
+            family.samples.append(now.values)
+        self._adopted = []
 
     def _is_worth_keeping(self, segment: Segment) -> bool:
         """Whether another call may want it. Of graphs beyond the limit there may be one per call."""

@@ -43,8 +43,7 @@ class Finale:
         plan.segment.native.append(lambda: self.count)
         self.alive = bytes(mask)
         self.tracked = plan.tracked
-        leaves = [leaf for step in plan.steps for leaf in step.new_leaves]
-        self.quiet = not plan.tracked and any(leaf.key & K.AUTOGRAD for leaf in leaves)
+        self.quiet = not plan.tracked and plan.tracked_inputs
         made = [(number, whole[0]) for number, whole, _ in plan.fills]
         words: list[int] = []
         for number, o in made:

@@ -127,7 +127,10 @@ def holds(condition: Condition, value: Any, args: Sequence[Any], kwargs: Mapping
 
 
 def _has_length(c: HasLength, value: Any) -> bool:
-    return one_of(type(value), SIZED) and len(value) == c.length
+    sized = one_of(type(value), SIZED) or issubclass(type(value), tuple)
+    return (
+        sized and len(value) == c.length
+    )  # a named tuple has the guard that it is one before this
 
 
 def _has_keys(c: HasKeys, value: Any) -> bool:

@@ -52,6 +52,17 @@ class Container:
     kind: str
 
 
+@dataclass(frozen=True)
+class Keyed:
+    """Makes a dict of a class: ``keys`` in order, with the items that it is called with."""
+
+    kind: type
+    keys: tuple[Any, ...]
+
+    def __call__(self, items: list[Any]) -> Any:
+        return self.kind(zip(self.keys, items))
+
+
 @dataclass(frozen=True, eq=False)
 class Again:
     """A container that stands elsewhere in the outline, too."""
@@ -106,7 +117,7 @@ class Describer:
             keys = tuple(value)
             if not all(map(is_plain, keys)):
                 raise Indescribable("returns a dict whose keys are not plain values")
-            return self._of(number, lambda items: kind(zip(keys, items)), value.values(), kind)
+            return self._of(number, Keyed(kind, keys), value.values(), kind)
         if kind is set and all(map(is_plain, value)):
             items = tuple(value)
             return Container(number, lambda _: set(items), (), "set")

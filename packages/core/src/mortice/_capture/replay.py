@@ -31,6 +31,8 @@ ALTERNATIVES = 8
 OBSERVED_CALLS = 64
 #: Replays that gave up at one place before it is not tried any more.
 USELESS = 16
+#: Replays before a plan is kept on disk: a function called once is not worth it.
+KEPT_AFTER = 1
 #: Misses kept for reports.
 MISSES = 32
 
@@ -42,6 +44,8 @@ class Replay:
         self.compiled = compiled
         self.roots: list[Any] = []
         self.observing = True
+        #: Plans of earlier processes: not looked for yet (False), none (None), or ``KeptPlans``.
+        self.kept: Any = False
         self.impure = 0
         self.raised = 0
         self._lock = threading.Lock()
@@ -57,6 +61,8 @@ class Replay:
                     node.replays += 1
                     if node.replays == NATIVE_AFTER:
                         self._go_native(node, args, kwargs)
+                    elif node.replays == KEPT_AFTER:
+                        self._keep(node)
                     return finish(found)
                 return self._walk(node, found, args, kwargs)
         return self._run(args, kwargs, None, None, None)
@@ -87,6 +93,10 @@ class Replay:
     def _run(self, args: Any, kwargs: Any, prefix: Any, node: Any, key: Any) -> Any:
         """Run the function after a miss at the root, or behind ``node`` by the value ``key``."""
         verdict = self.compiled.verdict
+        if node is None and self.kept is not None:
+            found = self._find_kept(args, kwargs)
+            if found is not None:
+                return found[0]
         verdict.resumed += prefix is not None
         alternatives = self.roots if node is None else node.children.get(key, ())
         self._note_miss(alternatives, args, kwargs)
@@ -121,6 +131,40 @@ class Replay:
         if verdict.observed > OBSERVED_CALLS and verdict.replayed < verdict.observed:
             self._stop("guards or values change from call to call")
         return result
+
+    # -- plans on disk -------------------------------------------------------------------------
+
+    def _find_kept(self, args: Any, kwargs: Any) -> tuple[Any] | None:
+        """(the result,) of a call that a plan of an earlier process answers; None if none does."""
+        compiled = self.compiled
+        if compiled.settings.shelf is None or not self.observing:
+            self.kept = None
+            return None
+        if not NOW.compiles or compiled.keep_traces or len(self.roots) >= ALTERNATIVES:
+            return None
+        from mortice._capture.kept.plans import KeptPlans
+        from mortice._capture.stretch import Node
+
+        with self._lock:
+            if self.kept is False:
+                self.kept = KeptPlans.of(compiled)
+            stretch = None if self.kept is None else self.kept.find(args, kwargs)
+            if stretch is None:
+                return None
+            try:
+                node = Node(stretch, 0)
+            except Unreachable:
+                return None
+            node.replays = KEPT_AFTER  # it is kept
+            self.roots = [*self.roots, node]
+        told.log_guards(compiled, [stretch])
+        compiled.verdict.kept += 1
+        return (node.finish(node.found(args, kwargs)),)
+
+    def _keep(self, node: Any) -> None:
+        """Keep a plan that has answered a call for other processes."""
+        if self.kept:
+            self.kept.write(node.stretch)
 
     def _useless(self, node: Any) -> None:
         """Count replays that gave up at a node that has no room; with too many its tree goes."""

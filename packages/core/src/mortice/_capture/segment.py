@@ -76,6 +76,7 @@ class Plan:
         rebased: those of them that get a new gradient history.
         tracked: whether the graph makes gradient history.
         number_check: whether the graph is one for a call's numbers, or None if it is for all.
+        tracked_inputs: whether any leaf requires grad.
         outside: views of leaves that are alive: their memory is there already.
         sees: whether any view is alive.
     """
@@ -92,6 +93,7 @@ class Plan:
         "segment",
         "steps",
         "tracked",
+        "tracked_inputs",
         "written",
     )
 
@@ -113,6 +115,7 @@ class Plan:
         recorded = [s for s in steps if s.call.grad and _gives_history(s.call.op.schema)]
         self.rebased = tuple(n for n, _ in written_leaves(recorded))
         self.tracked = any(s.call.grad for s in steps)
+        self.tracked_inputs = any(leaf.key & K.AUTOGRAD for s in steps for leaf in s.new_leaves)
         outputs = [o for o in all_outputs(steps) if mask[o.number]]
         self.fills: list[tuple[int, list[Output], list[Output]]] = []
         for i, cell in enumerate(cells):
@@ -122,6 +125,19 @@ class Plan:
         #: Views of leaves: their memory is there already.
         self.outside = [o for o in outputs if isinstance(o.cell, Leaf)]
         self.sees = bool(self.outside) or any(seen for _, _, seen in self.fills)
+
+    @classmethod
+    def of_outputs(
+        cls, segment: Segment, outputs: Sequence[Output], tracked: bool, tracked_inputs: bool
+    ) -> Plan:
+        """The plan of a path that is not there: it gave these outputs, in the graph's order, no views
+        among them, and wrote to nothing.
+        """
+        made = cls(segment, (), (), ())
+        made.cells = tuple(outputs)
+        made.fills = [(i, [o], []) for i, o in enumerate(outputs)]
+        made.tracked, made.tracked_inputs = tracked, tracked_inputs
+        return made
 
     @property
     def finale(self) -> Finale | None:
@@ -224,7 +240,7 @@ def _laid_out(a: Any, cell: Any) -> Any:
     if a.shape != h.shape:
         raise BackendFailed(
             f"the compiled graph returned a result of shape {list(a.shape)} for "
-            f"{cell.step.call.op.qualified}, and {list(h.shape)} was expected."
+            f"{_operator_of(cell)}, and {list(h.shape)} was expected."
         )
     if a.strides == cell.steps or all(
         s == w for s, w, n in zip(a.strides, cell.steps, a.shape) if n > 1
@@ -233,6 +249,10 @@ def _laid_out(a: Any, cell: Any) -> Any:
     made = empty(h.shape, h.dtype, h.device, h.strides)._a
     np.copyto(made, a)
     return made
+
+
+def _operator_of(cell: Any) -> str:
+    return "one of its outputs" if cell.step is None else cell.step.call.op.qualified
 
 
 def _see(t: Any, o: Output, storage: Storage, leaves: Sequence[Any], histories: Histories) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from weakref import ref
 
+from mortice._capture.guard_check import find
 from mortice._capture.guard_code import Check, written_check
 from mortice._capture.guard_fast import fast_check
 from mortice._capture.guards import Source
@@ -17,7 +18,6 @@ from mortice._capture.outline import Container, Found, TensorOf, compile_outline
 from mortice._capture.plan import Fixed, FromRun, Operand, Run, Stretch
 from mortice._capture.redraws import run_within
 from mortice._capture.results import adopted, maker
-from mortice._dispatch.keys import AUTOGRAD
 from mortice._tensor.make import storage_of, wrap
 
 #: How often a check is made quicker again after what it relied on has changed.
@@ -119,6 +119,10 @@ class Node:
                 self._hasten(args, kwargs)
         return found
 
+    def found(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+        """What ``check`` gives for a call of which it is known that the guards hold."""
+        return tuple([find(source, args, kwargs) for source in self._writer.sources])
+
     def _hasten(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         if self.passed > WARM + HASTENED:
             self.check = self.full
@@ -185,8 +189,7 @@ def runs_as_it_is(run: Run) -> bool:
     """
     if run.plan.tracked:
         return True
-    leaves = [leaf for step in run.plan.steps for leaf in step.new_leaves]
-    return not run.writes and not any(leaf.key & AUTOGRAD for leaf in leaves)
+    return not run.writes and not run.plan.tracked_inputs
 
 
 def returned(outline: Any) -> tuple[str, tuple[int, ...]] | None:

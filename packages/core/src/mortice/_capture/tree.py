@@ -72,6 +72,7 @@ class Output:
         part: its position among the views that the operator makes, where it makes several.
         number: position among the segment's outputs.
         steps: strides in bytes.
+        step: what makes it; None in a plan of an earlier process.
     """
 
     __slots__ = (
@@ -80,7 +81,7 @@ class Output:
 
     def __init__(
         self,
-        step: Step,
+        step: Step | None,
         number: int,
         handle: PendingArray,
         key: int,
@@ -88,7 +89,7 @@ class Output:
         base: Leaf | Output | None = None,
         part: int | None = None,
     ) -> None:
-        self.step = step
+        self.step: Any = step
         self.number = number
         self.handle = handle
         self.dtype = handle.dtype

@@ -14,7 +14,8 @@ class Verdict:
     Attributes:
         always_runs: no call is replayed (any more): the function itself runs each time.
         reasons: why, each with the line (``observer.Reason``).
-        observed, replayed, resumed: calls observed, calls answered without running the function
+        observed, kept, replayed, resumed: calls observed, plans that an earlier process has kept and
+            that answered a call, calls answered without running the function
             (``by_python`` of them without native code), calls whose replay had to give up on the
             way.
         misses: why calls were not replayed: the guard that failed, with what was found.
@@ -23,6 +24,7 @@ class Verdict:
     always_runs: bool = False
     reasons: list[Any] = field(default_factory=list)
     observed: int = 0
+    kept: int = 0
     by_python: int = 0
     resumed: int = 0
     misses: list[str] = field(default_factory=list)
@@ -42,11 +44,12 @@ class Verdict:
         """``"replay"``, ``"always run"``, or ``"not called yet"``."""
         if self.always_runs:
             return "always run"
-        return "replay" if self.observed else "not called yet"
+        return "replay" if self.observed or self.kept else "not called yet"
 
     def lines(self) -> list[str]:
         """As a report shows it."""
-        counts = f"observed {self.observed}, replayed {self.replayed}, resumed {self.resumed}"
+        kept = f"found {self.kept}, " if self.kept else ""
+        counts = f"{kept}observed {self.observed}, replayed {self.replayed}, resumed {self.resumed}"
         text = [f"verdict: {self.name}; {counts}"]
         text += [f"  {reason}" for reason in self.reasons]
         text += [f"  missed: {miss}" for miss in self.misses]

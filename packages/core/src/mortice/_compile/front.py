@@ -8,7 +8,7 @@ from typing import Any
 from mortice._base.errors import ArgumentError, OptionError
 
 from .declaration import chosen_options
-from .kept import keep
+from .kept import Shelf, keep
 from .registry import resolve
 from .segment import compile_segment
 from .settings import RECOMPILE_LIMIT, Settings
@@ -115,6 +115,7 @@ def _settings(
         dynamic=dynamic,
         recompile_limit=recompile_limit or RECOMPILE_LIMIT,
         keep=None if found.declaration.keeping is None else keep,
+        shelf=None if found.declaration.keeping is None else Shelf.of,
     )
 
 

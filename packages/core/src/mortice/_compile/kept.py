@@ -8,6 +8,7 @@ be named in a hash, because it is a function of somebody's, is not kept: ``MORTI
 
 from __future__ import annotations
 
+import itertools
 import marshal
 import operator
 import os
@@ -206,33 +207,80 @@ def whole(entry: Any) -> Any:
     return entry if isinstance(entry, tuple) and len(entry) == 4 else None  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
 
 
+class Shelf:
+    """Where the replay plans of a backend's graphs are kept, by names that are bytes."""
+
+    def __init__(self, keeping: Keeping, head: bytes) -> None:
+        self._keeping = keeping
+        self._head = head
+
+    @staticmethod
+    def of(settings: Settings) -> Shelf | None:
+        """The plans of graphs that are kept; None where none are to be."""
+        told = settings.declaration
+        if told.keeping is None:
+            return None
+        keeping: Keeping = told.keeping()
+        head = _head(keeping, settings)
+        reason = head if isinstance(head, str) else _obstacle(settings)
+        if reason:
+            _log(f"plans are not kept: {reason}")
+            return None
+        assert isinstance(head, bytes)
+        return Shelf(keeping, head)
+
+    def read(self, name: bytes) -> bytes | None:
+        """What is kept under a name, whole and as it was written; or None."""
+        return self._keeping.read(self._key(name))
+
+    def write(self, name: bytes, data: bytes) -> None:
+        self._keeping.write(self._key(name), data)
+
+    def package(self, name: str) -> bytes | None:
+        """What a package of the framework is known by; None if it cannot be known."""
+        return package_hash(self._keeping, name)
+
+    def _key(self, name: bytes) -> bytes:
+        return self._keeping.digest(b"plans", self._head, name)
+
+
 def keep(captured: Any, settings: Settings) -> Kept | None:
     """What is kept of a captured graph; None where nothing is to be."""
     told = settings.declaration
     if told.keeping is None:
         return None
     keeping: Keeping = told.keeping()
-    version = keeping.version(settings.options)
-    reason = version if isinstance(version, str) else _obstacle(captured, settings)
+    head = _head(keeping, settings)
+    reason = head if isinstance(head, str) else _obstacle(settings) or _own_obstacle(captured)
     text = None if reason else captured.text()
     if text is None:
         _log(f"a graph is not kept: {reason or 'an argument in it is known to this process alone'}")
         return None
-    assert isinstance(version, bytes)
-    dtype = dtypes.default.dtype.name
-    head = (settings.backend_name, __version__, sys.version, dtype)
-    key = keeping.digest(b"captured", source_hash(keeping), repr(head).encode(), version, text)
-    return Kept(captured, settings, keeping, key)
+    assert isinstance(head, bytes)
+    return Kept(captured, settings, keeping, keeping.digest(b"captured", head, text))
 
 
-def _obstacle(captured: Any, settings: Settings) -> str:
-    """Why a graph cannot be kept, or must be made anew; empty if nothing hinders."""
+def _head(keeping: Keeping, settings: Settings) -> bytes | str:
+    """What all that is kept depends on, besides what it is; a str says why nothing is kept."""
+    version = keeping.version(settings.options)
+    if isinstance(version, str):
+        return version
+    head = (settings.backend_name, __version__, sys.version, dtypes.default.dtype.name)
+    return keeping.digest(source_hash(keeping), repr(head).encode(), version)
+
+
+def _own_obstacle(captured: Any) -> str:
+    if any(isinstance(x, (bool, complex)) for x in captured.numbers):
+        return "it depends on the value of a bool or complex number"
+    return ""
+
+
+def _obstacle(settings: Settings) -> str:
+    """Why nothing can be kept, or must be made anew; empty if nothing hinders."""
     if settings.declaration.decompositions or settings.declaration.differentiable:
         return "its backend has operators taken apart by functions"
     if operators.FALLBACKS or any(op.kernels for op in operators.known() if "::" not in op.name):
         return "kernels of somebody's stand in the place of operators"
-    if any(isinstance(x, (bool, complex)) for x in captured.numbers):
-        return "it depends on the value of a bool or complex number"
     if config.dump is not None or events.wanted() or any(map(_is_shown, _SHOWING)):
         return "somebody wants to see it made"
     return ""
@@ -260,19 +308,45 @@ def source_hash(keeping: Keeping) -> bytes:
     global _own_sources
     if _own_sources is None:
         root = os.path.dirname(os.path.dirname(__file__))
-        parts: list[str] = []
-        for folder in _SOURCES:
-            try:
-                entries = os.scandir(os.path.join(root, folder))
-            except OSError:  # inside a zip archive: its version stands for it
-                break
-            with entries:
-                for e in entries:
-                    if e.name.endswith(".py"):
-                        found = e.stat()
-                        parts.append(f"{folder}/{e.name} {found.st_size} {found.st_mtime_ns}")
-        _own_sources = keeping.digest("\n".join(sorted(parts)).encode())
+        found = [_files_of(os.path.join(root, folder)) for folder in _SOURCES]
+        _own_sources = keeping.digest("\n".join(sorted(itertools.chain(*found))).encode())
     return _own_sources
+
+
+def package_hash(keeping: Keeping, name: str) -> bytes | None:
+    """The same of another package of the framework, with all its subpackages; None if it has no files."""
+    known = _packages.get(name)
+    if known is None:
+        folders = list(getattr(sys.modules.get(name), "__path__", ()))
+        found: list[str] = []
+        for folder in folders:
+            found += _files_of(folder)
+            folders += [e.path for e in _entries(folder) if e.is_dir() and e.name != "__pycache__"]
+        if not found:
+            return None
+        known = _packages[name] = keeping.digest("\n".join(sorted(found)).encode())
+    return known
+
+
+_packages: dict[str, bytes] = {}
+
+
+def _files_of(folder: str) -> list[str]:
+    """Name, size and time of each source file in a folder."""
+    within = os.path.basename(folder)
+    return [
+        f"{within}/{e.name} {stat.st_size} {stat.st_mtime_ns}"
+        for e in _entries(folder)
+        if e.name.endswith(".py") and (stat := e.stat())
+    ]
+
+
+def _entries(folder: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return list(entries)
+    except OSError:  # inside a zip archive: its version stands for it
+        return []
 
 
 # -- questions about sizes and numbers -----------------------------------------------------------------

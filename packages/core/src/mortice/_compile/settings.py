@@ -29,6 +29,7 @@ class Settings:
             runs operator by operator.
         compile_segment: ``(gm, example_inputs, settings) -> callable(*inputs) -> tuple``.
         keep: ``(captured, settings)`` -> what is kept on disk of a captured graph (``kept.Kept``), or None.
+        shelf: ``(settings)`` -> where replay plans are kept (``kept.Shelf``), or None.
     """
 
     backend: Callable[..., Any]
@@ -41,3 +42,4 @@ class Settings:
     dynamic: bool | None = None
     recompile_limit: int = RECOMPILE_LIMIT
     keep: Callable[..., Any] | None = None
+    shelf: Callable[..., Any] | None = None

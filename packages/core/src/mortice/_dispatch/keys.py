@@ -154,3 +154,17 @@ def describe(keys: int) -> str:
     names += ["Fake"] if keys & FAKE else []
     names += [device_key_name(d) for d in devices_in(keys)]
     return f"DispatchKeySet({', '.join(names)})"
+
+
+def described(text: str) -> int:
+    """The key set that ``describe`` said; devices that were not mentioned yet get their bits now."""
+    keys = 0
+    for name in filter(None, text[len("DispatchKeySet(") : -1].split(", ")):
+        if name in BITS:
+            keys |= BITS[name]
+        else:
+            keys |= FAKE if name == "Fake" else device_bit(_DEVICE_TYPES.get(name, name.lower()))
+    return keys
+
+
+_DEVICE_TYPES = {name: device_type for device_type, name in _KEY_NAMES.items()}

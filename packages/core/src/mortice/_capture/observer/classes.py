@@ -135,8 +135,10 @@ def _reversed(w: Watch, args: Args, kwargs: Kwargs) -> Any:
 
 def _drained(w: Watch, iterator: Any) -> Any:
     """The items of an iterator that is Python code, as a list's iterator."""
-    if one_of(type(iterator), operators.ITERATORS) or is_plain(iterator):
+    if is_plain(iterator):
         return iterator
+    if one_of(type(iterator), operators.ITERATORS):
+        return operators.marked(w, iterator)
     items: list[Any] = []
     while True:
         try:

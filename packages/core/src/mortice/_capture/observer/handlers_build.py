@@ -86,7 +86,7 @@ def _items(f: Frame, value: Any) -> Any:
         return value
     iterator = operators.iterate(f.watch, value)
     if one_of(type(iterator), operators.ITERATORS):
-        return iterator
+        return operators.marked(f.watch, iterator)
     items: list[Any] = []
     while True:
         try:

@@ -367,7 +367,7 @@ def load_super_method_null(f: Frame, name: str) -> None:
 
 def call_function_ex(f: Frame, flags: int) -> None:
     """3.11 and 3.12: NULL, callable, arguments, and keywords if the lowest bit is set."""
-    keywords = f.stack.pop() if flags & 1 else {}
+    keywords = f.stack.pop() if flags & 1 else f.watch.fresh({})
     args = f.stack.pop()
     function = f.stack.pop()
     f.stack.pop()
@@ -376,7 +376,7 @@ def call_function_ex(f: Frame, flags: int) -> None:
 
 def call_function_ex_self(f: Frame, flags: int) -> None:
     """3.13: callable, NULL, arguments, and keywords if the lowest bit is set."""
-    keywords = f.stack.pop() if flags & 1 else {}
+    keywords = f.stack.pop() if flags & 1 else f.watch.fresh({})
     args = f.stack.pop()
     function, _ = f.pop_many(2)
     _call_ex(f, function, args, keywords)

@@ -481,4 +481,9 @@ def advance(w: Watch, iterator: Any) -> Any:
     return value
 
 
+def marked(w: Watch, iterator: Any) -> Any:
+    """A built-in iterator as C code may read it: the tuples that it makes are objects of this call."""
+    return map(w.fresh, iterator) if one_of(type(iterator), _MAKE_TUPLES) else iterator
+
+
 _MAKE_TUPLES = (zip, enumerate, type(iter({}.items())), type(iter(_OD.items())))

@@ -8,7 +8,7 @@ called from here, ``==``, ``hash``, ``repr`` and ``isinstance`` included.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
@@ -35,6 +35,7 @@ from mortice._capture.guards import (
     IsSame,
     Ref,
     Root,
+    Slot,
     Source,
     TensorLike,
     class_lookup,
@@ -443,7 +444,15 @@ class Watch:
             self.guard(source, IsMissing() if value is MISSING else self._held(value))
             if value is not MISSING and not is_plain(value) and not self.is_fresh(value):
                 self.know(value, source)
+                for part in _FUNCTIONS.get(type(value), ()):
+                    self._know_part(value, source, part)
         return value
+
+    def _know_part(self, descriptor: Any, source: Source, name: str) -> None:
+        """A function inside a descriptor of a class has a path, too."""
+        found = getattr(descriptor, name)
+        if found is not None:
+            self.know(found, self.intern(Slot, source, name))
 
     def _held(self, value: Any) -> Condition:
         if is_plain(value):
@@ -451,6 +460,14 @@ class Watch:
         if one_of(type(value), CONTAINERS) or is_tensor(value):
             return self._condition(value)
         return IsObject(Ref(value, strong=True))
+
+
+#: Descriptors made of functions, and where these are.
+_FUNCTIONS: Mapping[type, tuple[str, ...]] = {
+    property: ("fget", "fset", "fdel"),
+    staticmethod: ("__func__",),
+    classmethod: ("__func__",),
+}
 
 
 def tensor_like(t: Any) -> TensorLike:

@@ -1,0 +1,1 @@
+"""Replay plans from one process to the next."""
