@@ -312,6 +312,10 @@ def test_processes_that_keep_plans_at_once(folder: Folder) -> None:
 UNKEPT = {
     "random numbers": "def f(x, w):\n    mortice.manual_seed(1)\n    return mortice.rand(3) + x.sum()\n",
     "a write": "def f(x, w):\n    x.add_(0.0)\n    return x @ w\n",
+    "inputs that share memory": (
+        "def f(x, y):\n    return x.sin() + y\n"
+        "def calls():\n    a = data(6, 8)\n    return [(a[:4], a[1:5])]\n"
+    ),
     "a view": "def f(x, w):\n    return (x @ w).t()\n",
     "a value that Python reads": "def f(x, w):\n    return x @ w if x.sum() > 0 else x - 1\n",
     "what isinstance says of an abstract class": (

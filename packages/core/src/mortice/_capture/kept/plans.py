@@ -165,6 +165,7 @@ def _is_simple(run: Run) -> bool:
         not (run.any_sizes or run.writes or run.draws or plan.number_check)
         and adopted(plan) is not None
         and all(isinstance(x, Found) for x in run.leaves)
+        and not any(leaf.first for step in plan.steps for leaf in step.new_leaves)
         and all(whole[0].handle.device is CPU for _, whole, _ in plan.fills)
     )
 
