@@ -65,14 +65,21 @@ print(found, int(PAGES.dear))
 """
 
 
-def _gives_huge_pages() -> bool:
-    try:
-        return "[never]" not in Path(heap._ENABLED).read_text()
-    except OSError:
-        return False
+huge = pytest.mark.skipif(heap._madvise() is None, reason="the system gives no huge pages")
 
 
-huge = pytest.mark.skipif(not _gives_huge_pages(), reason="the system gives no huge pages")
+def test_who_gives_huge_pages(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    enabled, second = tmp_path / "enabled", tmp_path / "node1"
+    monkeypatch.setattr(heap, "_ENABLED", str(enabled))
+    monkeypatch.setattr(heap, "_SECOND_NODE", str(second))
+    asked = heap._madvise.__wrapped__
+    assert asked() is None
+    enabled.write_text("always madvise [never]")
+    assert asked() is None
+    enabled.write_text("always [madvise] never")
+    assert (asked() is not None) == sys.platform.startswith("linux")
+    second.mkdir()
+    assert asked() is None
 
 
 @huge

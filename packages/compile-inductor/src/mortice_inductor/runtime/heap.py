@@ -49,6 +49,7 @@ _REST = HUGE // 4
 #: Bytes that glibc adds to a block.
 _HEAD = 32
 _HUGEPAGE, _NOHUGEPAGE = 14, 15
+_SECOND_NODE = "/sys/devices/system/node/node1"
 _ENABLED = "/sys/kernel/mm/transparent_hugepage/enabled"
 
 
@@ -76,8 +77,11 @@ def keep_freed_memory() -> None:
 
 @cache
 def _madvise() -> Callable[[int, int, int], int] | None:
-    """madvise(2), where the system gives huge pages to who asks."""
-    if not sys.platform.startswith("linux"):
+    """madvise(2), where the system gives huge pages to who asks.
+
+    Not on machines whose memory is in several places: there each thread is to touch what it uses.
+    """
+    if not sys.platform.startswith("linux") or os.path.exists(_SECOND_NODE):
         return None
     try:
         with open(_ENABLED) as f:
