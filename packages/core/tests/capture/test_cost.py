@@ -7,9 +7,18 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 import mortice
 from mortice._capture import build, infer
+from mortice._capture.kernels import uninstall_recorder
 from mortice._capture.recorder import Recorder
+
+
+@pytest.fixture(autouse=True)
+def recorded_in_python() -> None:
+    """Whatever tests before have installed."""
+    uninstall_recorder()
 
 
 def python_calls(f: Callable[[], Any]) -> list[str]:
