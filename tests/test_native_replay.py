@@ -7,7 +7,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from packages.core.tests.capture import playing
@@ -117,6 +117,29 @@ def test_arguments_that_do_not_fit_go_to_python() -> None:
         compiled(x, x, z=1)
     assert answered() == before
     assert mortice.allclose(compiled(x, x), x + x)
+    assert answered() == before + 1
+
+
+class Pair(NamedTuple):
+    scale: float
+    apply: Callable[[Any, float], Any]
+
+
+def test_a_named_tuple_is_looked_at_natively() -> None:
+    pair = Pair(2.0, lambda x, by: x * by)
+
+    def f(x: Any) -> Any:
+        return pair.apply(x, pair.scale)
+
+    compiled = compile(f, "inductor")
+    x = mortice.randn(4)
+    _warm(compiled, x)
+    answered = compiled.verdict.native[0]
+    before = answered()
+    assert mortice.equal(compiled(x), x * 2)
+    assert answered() == before + 1
+    pair = Pair(3.0, pair.apply)
+    assert mortice.equal(compiled(x), x * 3)
     assert answered() == before + 1
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import struct
 import sys
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -252,8 +251,10 @@ class _Program:
         self.op("type", r, self.object(c_.cls))
 
     def has_length(self, r: int, c_: g.HasLength, source: Any) -> None:
-        if self.types.get(id(source)) not in (list, tuple, dict, OrderedDict):
-            raise Unsuited("the length of a set")
+        kind = self.types.get(id(source), object)
+        if getattr(kind, "__len__", None) not in _LENGTHS:
+            raise Unsuited("the length of what is no list, tuple or dict")
+        self.unchanged(kind)
         self.op("length", r, c_.length)
 
     def has_keys(self, r: int, c_: g.HasKeys, source: Any) -> None:
@@ -336,6 +337,9 @@ def _together(a: Any, b: Any) -> bool:
 def _is_like(condition: Any, tensor: Any) -> bool:
     return core.is_like(condition, tensor)
 
+
+#: How lists, tuples and dicts, and what derives from them (a named tuple), tell their length.
+_LENGTHS = (list.__len__, tuple.__len__, dict.__len__)
 
 _INTERNED = (mortice.dtype, mortice.device, mortice.layout, mortice.memory_format)
 
