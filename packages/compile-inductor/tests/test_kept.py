@@ -120,8 +120,20 @@ def f(x: Any, w: Any) -> Any:
     return (x @ w).relu().exp().sum(0)
 
 
-def inputs() -> tuple[Any, Any]:
-    return mortice.randn(6, 8), mortice.randn(8, 4).requires_grad_()
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_a_plan_is_written_once(
+    counts: Counts, monkeypatch: pytest.MonkeyPatch, training: bool, dynamic: bool
+) -> None:
+    """With the captured graph, unless sizes are symbols: then by the layout of its inputs."""
+    plans: list[Any] = []
+    write = cache.write
+    monkeypatch.setattr(cache, "write", lambda *given: plans.append(given) or write(*given))
+    monkeypatch.setattr(cache, "key_of", None)  # the graph itself is not written down
+    x, w = mortice.randn(4, 5), mortice.randn(5, 6, requires_grad=training)
+    graphs = 2 if training else 1
+    assert [counts.of(f, x, w, dynamic=dynamic) for _ in range(2)] == [graphs, 0]
+    assert len(plans) == (graphs if dynamic else 0)
 
 
 def test_hits_and_misses(counts: Counts) -> None:

@@ -316,14 +316,14 @@ def _planned(
 
         return validated(gm, inputs, specs, numbers_of(gm, inputs))
     numbers = numbers_of(gm, inputs)
-    key = None
     snapshot = variants.snapshot
-    if snapshot.own.graph_cache and not _has_own_lowerings(gm) and not is_logged():
-        key = cache.key_of(gm, specs, same, snapshot.key(), numbers)
-    found = _cached(key)
-    program = found or _compiled(gm, specs, same, numbers, key)
-    if key is not None and short is not None and not program.constants:
-        cache.write(short, program.plan, program.code_key)
+    kept = snapshot.own.graph_cache and not _has_own_lowerings(gm) and not is_logged()
+    # What is first and fixed is kept by whoever gave the graph an identity: see ``artifact``.
+    fixed = not (variants.symbolic or variants.bound or variants.programs)
+    known = short is not None or (fixed and variants.identity is not None)
+    key = short if known or not kept else cache.key_of(gm, specs, same, snapshot.key(), numbers)
+    found = None if known else _cached(key)
+    program = found or _compiled(gm, specs, same, numbers, kept, key)
     program.recipe = Recipe(gm, specs, same, numbers, passed=found is None)
     return program
 
@@ -395,16 +395,19 @@ def _loaded(plan: Plan, code: bytes) -> Any:
 
 
 def _compiled(
-    gm: Any, specs: tuple[Spec, ...], same: tuple[Any, ...], numbers: Any, key: bytes | None
-) -> Any:
+    gm: Any, specs: tuple[Spec, ...], same: tuple[Any, ...], numbers: Any, kept: bool,
+    key: bytes | None,
+) -> Any:  # fmt: skip
+    """A program made anew; ``kept``: it may be kept on disk, and is where there is a key."""
     from .compile import compile_graph
     from .runtime.code import program_of
 
     made = compile_graph(gm, specs, same, numbers)
     program = program_of(made.plan, made.library, made.constants)
-    if key is not None:
-        cache.write(key, made.plan, made.code)
+    if kept and not made.constants:
         program.code_key = made.code
+        if key is not None:
+            cache.write(key, made.plan, made.code)
     return program
 
 
