@@ -120,6 +120,10 @@ def f(x: Any, w: Any) -> Any:
     return (x @ w).relu().exp().sum(0)
 
 
+def inputs() -> tuple[Any, Any]:
+    return mortice.randn(6, 8), mortice.randn(8, 4).requires_grad_()
+
+
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_a_plan_is_written_once(
