@@ -43,6 +43,15 @@ class Text:
         self.lines.append(place)
         return place
 
+    def step(self, counter: str, by: int) -> str:
+        """``counter + by``, for the counter of a loop.
+
+        Not an ``add``, whose course LLVM would follow: it would weigh other ways to count and to
+        form addresses, which are no better here, for 15% of all its time on a small kernel.
+        """
+        self.declare("declare i64 @llvm.uadd.sat.i64(i64, i64)")
+        return f"call i64 @llvm.uadd.sat.i64(i64 {counter}, i64 {by})"
+
     def label(self, name: str) -> None:
         """Starts the block ``name``; ``entry`` starts a function."""
         self.lines.append(name + ":")

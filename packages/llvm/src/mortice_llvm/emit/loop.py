@@ -10,7 +10,7 @@ from ..errors import CompileError
 from ..ir.nodes import Buffer, Instr, Region
 from .functions import emit_op
 from .lanes import Lanes
-from .memory import Ending, Memory
+from .memory import Ending, Memory, lanes_below
 from .plain import plain
 from .reductions import Accumulator, State
 from .values import Value, spread
@@ -101,14 +101,13 @@ class Loop:
         whole = t.value(f"and i64 {count}, {-self.width}")
         middle = t.value(f"add i64 {start}, {whole}")
         state = self.neutral(self.reductions, self.width)
-        state = self._fold_lanes(
-            self._vectors(start, middle, self.width, state, masked=False), self.width
-        )
-        if self.body.target.masked:
-            state = self._masked_tail(middle, stop, state)
-        else:
-            state = self._vectors(middle, stop, 1, state, masked=False)
-        self._publish(state)
+        state = self._vectors(start, middle, self.width, state, masked=False)
+        # What is left over, one register at a time: masked, which would slow the whole loop down
+        # by a fifth, and narrow, so that the second copy of the body is a quarter of the first.
+        width = self.width // 4 if self.body.target.masked else 1
+        state = self._fold_lanes(state, self.width, width)
+        state = self._vectors(middle, stop, width, state, masked=width > 1)
+        self._publish(self._fold_lanes(state, width, 1))
 
     def is_plain(self) -> bool:
         """Whether one loop does for whole vectors and the rest: a long body, consecutive elements, no
@@ -147,24 +146,9 @@ class Loop:
                         turn.load(i)
         return [turn.emit(held) for turn in turns][-1]
 
-    def _masked_tail(self, middle: str, stop: str, state: States) -> States:
-        """What is left over, one register at a time: masked, which would slow the whole loop down
-        by a fifth, and narrow, so that the body's second copy is a quarter of the text.
-        """
-        width = self.width // 4
-        tail = self._vectors(middle, stop, width, self.neutral(self.reductions, width), masked=True)
-        folded = self._fold_lanes(tail, width)
+    def _fold_lanes(self, state: States, width: int, to: int) -> States:
         return {
-            n: tuple(
-                acc.combine(self.lanes(acc, 1), a, b)
-                for a, b in zip(state[n], folded[n], strict=True)
-            )
-            for n, acc in self.reductions.items()
-        }
-
-    def _fold_lanes(self, state: States, width: int) -> States:
-        return {
-            n: tuple(acc.fold(self.lanes(acc, width), s) for s in state[n])
+            n: tuple(acc.fold(self.lanes(acc, width), s, to) for s in state[n])
             for n, acc in self.reductions.items()
         }
 
@@ -195,7 +179,7 @@ class Loop:
             for at in range(0, width, width // parts)
         ]  # fmt: skip
         new = self._in_turn(turns, held)
-        t.do(f"{i}.next = add nsw i64 {i}, {width}")
+        t.do(f"{i}.next = {t.step(i, width)}")
         t.do(f"{i}.more = icmp slt i64 {i}.next, {stop}")
         t.do(f"br i1 {i}.more, label %{loop}, label %{after}")
         last = t.block
@@ -224,7 +208,7 @@ class Loop:
 
     def _splats(self, width: int) -> dict[int, Value]:
         """Row values and hoisted ones that this region uses, in every lane."""
-        needed = {a for i in self.instrs for a in i.args}
+        needed = {a for i in self.instrs if i.id not in self.hoisted for a in i.args}
         return {
             n: Value(
                 tuple(Lanes(self.text, v.dtype, width).splat(x) for x in v.names), v.dtype
@@ -257,17 +241,10 @@ class Iteration:
         self.values = dict(splats)
         self.step = ""  # the index along ``over``, inside a fold
         self.memory = Memory(None)
-        if masked:
-            plain = loop.is_plain()
-            self.memory = Ending(self.text, i, stop, width) if plain else Memory(self._mask(stop))
-
-    def _mask(self, stop: str) -> str:
-        """Lanes below ``stop``."""
-        t, words = self.text, Lanes(self.text, "u32", self.width)
-        left = t.value(f"sub i64 {stop}, {self.i}")
-        few = t.value(f"call i64 @llvm.umin.i64(i64 {left}, i64 {self.width})")
-        count = t.value(f"trunc i64 {few} to i32")
-        return words.cmp("ult", words.iota(), words.splat(count))
+        if masked and loop.is_plain():
+            self.memory = Ending(self.text, i, stop, width)
+        elif masked:
+            self.memory = Memory(lanes_below(self.text, i, stop, width))
 
     def emit(self, held: States) -> States:
         """Emits all instructions; returns the new states."""
@@ -296,7 +273,7 @@ class Iteration:
         self.base, self.step = self._stepped(k), k
         new = self._run(region, held, reductions)
         self.base, self.values, self.step = base, kept, ""
-        t.do(f"{k}.next = add nsw i64 {k}, 1")
+        t.do(f"{k}.next = {t.step(k, 1)}")
         t.do(f"{k}.more = icmp slt i64 {k}.next, {count}")
         t.do(f"br i1 {k}.more, label %{enter}, label %{after}")
         last = t.block

@@ -9,6 +9,18 @@ from .casts import from_memory, to_memory
 from .lanes import Lanes, Text
 
 
+def lanes_below(text: Text, i: str, stop: str, width: int) -> str:
+    """The mask of a vector's lanes from element ``i`` on that come before ``stop``; at least one does."""
+    bits = f"i{width}"
+    left = text.value(f"sub i64 {stop}, {i}")
+    few = text.value(f"call i64 @llvm.umin.i64(i64 {left}, i64 {width})")
+    unused = text.value(f"sub i64 {width}, {few}")
+    if width < 64:
+        unused = text.value(f"trunc i64 {unused} to {bits}")
+    used = text.value(f"lshr {bits} -1, {unused}")
+    return text.value(f"bitcast {bits} {used} to <{width} x i1>")
+
+
 class Memory:
     """Accesses of one loop iteration; ``mask`` names its active lanes (None: all)."""
 

@@ -61,10 +61,10 @@ class Accumulator:
         take = v.either(better, v.both(equal, words.cmp("ult", b[1], a[1])))
         return v.select(take, b[0], a[0]), words.select(take, b[1], a[1])
 
-    def fold(self, v: Lanes, state: State) -> State:
-        """Combines the lanes: upper half onto lower half until one is left."""
+    def fold(self, v: Lanes, state: State, to: int) -> State:
+        """Combines the lanes: upper half onto lower half until ``to`` are left."""
         lanes = v
-        while lanes.width > 1:
+        while lanes.width > to:
             half = lanes.width // 2
             small = Lanes(v.text, v.dtype.name, half)
             cut = [
