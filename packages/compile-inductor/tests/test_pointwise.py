@@ -225,6 +225,19 @@ def test_placeholders_that_are_exchanged() -> None:
     del out
 
 
+def test_a_tensor_that_is_given_twice_and_written_to() -> None:
+    x = values("float32", 64, 64)
+    expected = x + x.t()
+
+    def body(c: Any, a: Any, b: Any) -> Any:
+        c("copy_", a, c("add.Tensor", a, c("permute", b, [1, 0])))
+        return c("neg", b)
+
+    for given in (x * 1, x.clone().view(64, 64)):  # without a storage yet, and with one
+        compile_fx(graph(body, 2), [given, given])(given, given)
+        assert mortice.equal(given, expected)
+
+
 def test_empty_and_zero_dimensional() -> None:
     check(lambda c, a: c("exp", a), mortice.empty(0, 3))
     check(lambda c, a: c("exp", a), mortice.tensor(0.5))

@@ -80,12 +80,16 @@ def misfit(gm: Any, inputs: Sequence[Any], kinds: str) -> ArgumentError:
 
 
 def aliases(inputs: Sequence[Any]) -> tuple[Any, ...]:
-    """For each input the number of the first that shares its storage, itself if there is none."""
+    """For each input the number of the first that shares its storage, itself if there is none.
+
+    A tensor that has no storage yet shares its memory with itself alone, and is not given one here.
+    """
     seen: dict[int, int] = {}
     out: list[int] = []
     for k, x in enumerate(inputs):
-        if isinstance(x, mortice.Tensor) and x._s is not None:  # one without shares none
-            out.append(seen.setdefault(id(x.untyped_storage()), k))
+        if isinstance(x, mortice.Tensor):
+            shared = x._a if x._s is None else x.untyped_storage()
+            out.append(seen.setdefault(id(shared), k))
         else:
             out.append(k)
     return tuple(out)
