@@ -9,9 +9,14 @@ import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+import kept_plan_cases
 import pytest
+from inductor_graphs import assert_same
+
+import mortice
 
 PROGRAM = Path(__file__).with_name("kept_plan_program.py")
 HEAD = "import mortice\nimport mortice.nn as nn\nF = nn.functional\n"
@@ -256,11 +261,12 @@ CHANGED = {
 
 
 def test_another_process_in_which_something_differs(folder: Folder) -> None:
-    modules = named(CHANGED)
+    cases = {**CHANGED, **kept_plan_cases.CHANGED}
+    modules = named(cases)
     for name, module in modules.items():
-        folder.write(CHANGED[name][0], module)
+        folder.write(cases[name][0], module)
     same = [(m, "", 2) for m in modules.values()]
-    changed = [(modules[name], change, 2) for name, (_, change) in CHANGED.items()]
+    changed = [(modules[name], change, 2) for name, (_, change) in cases.items()]
     assert {m: one["kept"] for m, one in folder.play(same).items() if one["kept"]} == {}
     for name, one in folder.play(same).items():
         assert one["kept"] == 1, (name, one)  # it would be used
@@ -269,7 +275,7 @@ def test_another_process_in_which_something_differs(folder: Folder) -> None:
     assert {m: one for m, one in folder.play(same).items() if one["kept"] != 1} == {}
     found = folder.play(changed)  # both are kept, but where code has come from no file
     unnamed = {"a global function", "a method", "a property", "a built-in of the module"}
-    assert {name for name, m in modules.items() if not found[m]["kept"]} == unnamed
+    assert {name for name in CHANGED if not found[modules[name]]["kept"]} == unnamed
 
 
 def test_a_file_that_was_changed(folder: Folder) -> None:
@@ -326,9 +332,24 @@ UNKEPT = {
 
 
 def test_what_cannot_be_kept_is_observed_again(folder: Folder) -> None:
-    modules = named(UNKEPT)
+    cases = {**UNKEPT, **kept_plan_cases.PROCESS}
+    modules = named(cases)
     for name, module in modules.items():
-        folder.write(UNKEPT[name], module)
+        folder.write(cases[name], module)
     for _ in range(2):
         found = folder.play([(m, "", 2) for m in modules.values()])
         assert not [m for m, one in found.items() if one["kept"]]
+
+
+@pytest.mark.parametrize("name", kept_plan_cases.CHANGED)
+def test_what_differs_is_seen_in_one_process_as_well(name: str) -> None:
+    text, change = kept_plan_cases.CHANGED[name]
+    lib = ModuleType("lib")
+    exec(HEAD + CALLS + text, vars(lib))
+    function = lib.f
+    compiled = mortice.compile(function, backend="eager")
+    (args,) = lib.calls()
+    for changed in ("", change):
+        exec(changed, {"lib": lib, "mortice": mortice})
+        for _ in range(3):
+            assert_same(compiled(*args), function(*args))

@@ -212,8 +212,8 @@ class _Program:
                 self.op("constant", r, id(None))
                 self.ask_constant(r, value, core.in_modes)
             return
-        if name == "autocast" and value == ():
-            return
+        if name == "hash seed" or (name == "autocast" and value == ()):
+            return  # one for the process; no thread is in a mode
         if name == "default dtype":
             holder, offset = self.core.default_dtype
             self.op("word", id(holder) + offset, self.object(value))

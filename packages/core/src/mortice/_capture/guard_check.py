@@ -55,12 +55,16 @@ def autocast_state() -> tuple[Any, ...]:
     return tuple((n, s.dtype) for n, s in THREAD.autocast.items() if s.enabled)
 
 
+#: Stands for how this process hashes: strings, and what is hashed by its address.
+HASH_SEED = hash("mortice")
+
 #: Framework state that decides what operators record: name -> how to read it.
 STATE: Mapping[str, Callable[[], Any]] = {
     "dispatch modes": lambda: THREAD.masks,  # grad mode and autocast's being on among them
     "autocast": autocast_state,
     "default dtype": lambda: default_dtype.dtype,
     "abstract base classes": get_cache_token,
+    "hash seed": lambda: HASH_SEED,
     "default device": lambda: current_default() if default_devices else CPU,
 }
 

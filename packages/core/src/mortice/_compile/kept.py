@@ -21,6 +21,7 @@ from mortice._base import config
 from mortice._base.errors import ExportError
 from mortice._base.logging import active
 from mortice._dispatch import operator as operators
+from mortice._dispatch.state import STARTED
 from mortice._plugins import events
 from mortice._types import dtypes
 from mortice._version import __version__
@@ -331,11 +332,16 @@ def package_hash(keeping: Keeping, name: str) -> bytes | None:
 _packages: dict[str, bytes] = {}
 
 
+def _newer(changed: int) -> int:
+    """When this process began, if a file was changed since: what is kept is then for itself alone."""
+    return STARTED if changed > STARTED else 0
+
+
 def _files_of(folder: str) -> list[str]:
     """Name, size and time of each source file in a folder."""
     within = os.path.basename(folder)
     return [
-        f"{within}/{e.name} {stat.st_size} {stat.st_mtime_ns}"
+        f"{within}/{e.name} {stat.st_size} {stat.st_mtime_ns} {_newer(stat.st_mtime_ns)}"
         for e in _entries(folder)
         if e.name.endswith(".py") and (stat := e.stat())
     ]

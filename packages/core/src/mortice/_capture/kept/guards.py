@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from types import MethodType
+from types import FunctionType, MethodType
 from typing import Any
 
 from mortice._capture.guard_check import find, holds
@@ -38,7 +38,8 @@ from mortice._capture.guards import (
     Source,
     TensorLike,
 )
-from mortice._capture.kept.naming import Reader, Unnamed, Writer, module_named
+from mortice._capture.kept.files import Unnamed
+from mortice._capture.kept.naming import Reader, Writer, module_named
 from mortice._capture.observer.framework import is_library
 from mortice._dispatch import keys as K
 from mortice._types.device import Device
@@ -98,6 +99,24 @@ def _owner(fn: Any) -> Any:
     return fn.__self__ if type(fn) is MethodType else fn
 
 
+def _given(fn: Any) -> list[Any]:
+    """What a compiled callable is made of: no guard says it, since it never changes."""
+    owner = _owner(fn)
+    known: list[Any] = [type(owner)]
+    if type(fn) is MethodType:
+        known.append(fn.__func__)
+    if type(owner) is FunctionType or isinstance(owner, type):
+        known.append(owner)
+    return known
+
+
+#: State that is another in each process.
+_OWN_STATE = {
+    "abstract base classes": "what isinstance() of an abstract base class says",
+    "hash seed": "the hash of a string, or the order of a set,",
+}
+
+
 class GuardWriter:
     """Writes guards; sources are numbered, each behind those that it is reached through.
 
@@ -109,6 +128,8 @@ class GuardWriter:
         self.sources: list[tuple[Any, ...]] = []
         self._fn = _owner(fn)
         self._numbers: dict[int, int] = {}
+        #: The numbers of what the callable is made of.
+        self.given = [names.number(x) for x in _given(fn)]
 
     def source(self, source: Source) -> int:
         """The number of a source. Raises Unnamed."""
@@ -126,8 +147,8 @@ class GuardWriter:
             after = None if s.after is None else self.names.number(s.after)
             return "class", self.names.number(s.cls), s.name, after
         if isinstance(s, GlobalState):
-            if s.name == "abstract base classes":
-                raise Unnamed("what isinstance() of an abstract base class says")
+            if s.name in _OWN_STATE:
+                raise Unnamed(_OWN_STATE[s.name])
             return "state", s.name
         if isinstance(s, AllArguments):
             return ("call",)
@@ -202,9 +223,13 @@ class GuardReader:
     """Reads guards for a call, and checks them. Whatever is not as it was raises Missed or LookupError."""
 
     def __init__(
-        self, rows: list[Any], sources: list[Any], fn: Any, args: Sequence[Any], kwargs: Any
-    ) -> None:
+        self, rows: list[Any], given: list[int], sources: list[Any], fn: Any, args: Sequence[Any],
+        kwargs: Any,
+    ) -> None:  # fmt: skip
         self.names = Reader(rows)
+        found = _given(fn)
+        if len(found) != len(given) or not all(map(self.names.is_it, given, found)):
+            raise Missed
         self._rows = sources
         self._made: dict[int, Source] = {}
         self._fn = _owner(fn)

@@ -2,12 +2,12 @@
 
 Guards speak of very objects: a function, a class, a module. Another process has others in their place,
 which mean the same if they are of the same name and made of the same code. A description holds all that
-of an object, and nothing that differs between two runs of one program.
+of an object, and nothing that differs between two runs of one program; what an object is made of, the
+bases of a class or the function in a property, is described by itself.
 """
 
 from __future__ import annotations
 
-import os
 import sys
 import types
 from collections.abc import Callable
@@ -15,16 +15,12 @@ from typing import Any, NamedTuple
 
 from mortice._capture.guards import Ref
 from mortice._capture.identity import module_of
-from mortice._capture.observer.framework import is_library, is_ours
-from mortice._dispatch.state import STARTED
+from mortice._capture.kept.files import FileMark, Unnamed, hash_of, is_known, is_standard, mark_of
+from mortice._capture.observer.framework import IN_GRAPH, is_library, is_ours
 from mortice._types.dtypes import DType
 
 #: A tuple that begins with the kind of the object, for marshal.
 Description = tuple[Any, ...]
-
-
-class Unnamed(Exception):
-    """An object that another process cannot know; the text says which."""
 
 
 def describe(value: Any) -> Description:
@@ -37,14 +33,38 @@ def describe(value: Any) -> Description:
     return write(value)
 
 
+def parts_of(value: Any) -> tuple[Any, ...]:
+    """The objects that an object is made of."""
+    kind = type(value)
+    if issubclass(kind, type):
+        bases = type.__dict__["__mro__"].__get__(value)[1:]
+        return bases if kind is type else (kind, *bases)
+    if kind is types.BuiltinFunctionType and isinstance(value.__self__, type):
+        return (value.__self__,)
+    if kind is property:
+        return tuple(f for f in (value.fget, value.fset, value.fdel) if f is not None)
+    if kind is staticmethod or kind is classmethod:
+        return (value.__func__,)
+    return (value.__objclass__,) if kind in _OF_CLASSES else ()
+
+
 def _type(cls: Any) -> Description:
-    """A class by its name, and by those of its bases and its metaclass."""
-    mro = type.__dict__["__mro__"].__get__(cls)
-    return ("type", *_class_name(type(cls)), *[part for c in mro for part in _class_name(c)])
+    """A class by its name and its special methods; those that its instances have say what Python does
+    with them, and not each use is guarded.
+    """
+    own = type.__dict__["__dict__"].__get__(cls)
+    module = module_of(cls)
+    named: list[str] = []
+    if not is_known(module):
+        every = issubclass(cls, type)
+        named = sorted(
+            n for n in own if every or (n.startswith("__") and type(own[n]) not in _DATA)
+        )
+    return "type", module, type.__getattribute__(cls, "__qualname__"), *named
 
 
-def _class_name(cls: type) -> tuple[str, str]:
-    return module_of(cls), type.__getattribute__(cls, "__qualname__")
+#: What stands in classes under names of two underscores without being a method; Python adds some later.
+_DATA = (dict, str, tuple, type(None), types.MappingProxyType)
 
 
 def _module(module: Any) -> Description:
@@ -61,6 +81,14 @@ def _function(f: Any) -> Description:
     module = f.__globals__.get("__name__")
     if type(module) is not str:
         raise Unnamed(f"function {f.__qualname__} of a module without a name")
+    if not is_library(module):
+        found = sys.modules.get(module)
+        if found is None or vars(found) is not f.__globals__:
+            raise Unnamed(f"function {f.__qualname__} with globals of its own")
+        if f in IN_GRAPH:
+            raise Unnamed(
+                f"what function {f.__qualname__} reads, which is trusted to be operators,"
+            )
     cells: Any = f.__closure__ if is_library(module) else None
     write = _own_cell if is_ours(module) else _cell
     return "function", module, f.__qualname__, _code(f.__code__), *map(write, cells or ())
@@ -107,43 +135,28 @@ def _constant(value: Any) -> Any:
     return type(value).__name__, repr(value)
 
 
-def hash_of(data: bytes) -> bytes:
-    """A hash of 16 bytes. The sources are the user's own: nobody forges them."""
-    try:
-        from _blake2 import blake2b  # hashlib would load OpenSSL first
-    except ImportError:
-        from hashlib import blake2b
-    return blake2b(data, digest_size=16).digest()
-
-
 def _builtin(f: Any) -> Description:
     owner = f.__self__
     if owner is not None and type(owner) is not types.ModuleType and not isinstance(owner, type):
         raise Unnamed(f"{f.__qualname__} of a {type(owner).__name__}")
-    _standard(f.__module__ or "builtins")
-    return ("builtin", f.__module__, f.__qualname__, *(() if owner is None else describe(owner)))
+    module = f.__module__ or "builtins"
+    if not is_standard(
+        module
+    ):  # C code is known by the version of Python, so it has to be Python's own
+        raise Unnamed(f"C code of module {module}")
+    where = owner.__name__ if type(owner) is types.ModuleType else ""
+    return "builtin", f.__module__, f.__qualname__, where
 
 
 def _descriptor(kind: str) -> Callable[[Any], Description]:
     def write(value: Any) -> Description:
-        return kind, value.__name__, *_type(value.__objclass__)
+        return kind, value.__name__
 
     return write
 
 
-def _standard(module: str) -> None:
-    """C code is known by the version of Python, so it has to be Python's own."""
-    if module.partition(".")[0] not in sys.stdlib_module_names:
-        raise Unnamed(f"C code of module {module}")
-
-
 def _property(p: Any) -> Description:
-    parts = [() if f is None else describe(f) for f in (p.fget, p.fset, p.fdel)]
-    return "property", *parts
-
-
-def _of_function(kind: str) -> Callable[[Any], Description]:
-    return lambda value: (kind, *describe(value.__func__))
+    return "property", *[f is None for f in (p.fget, p.fset, p.fdel)]
 
 
 def _field(value: Any) -> Description:
@@ -166,24 +179,29 @@ _DESCRIBE: dict[type, Callable[[Any], Description]] = {
     types.GetSetDescriptorType: _descriptor("getset"),
     types.MemberDescriptorType: _descriptor("member"),
     property: _property,
-    staticmethod: _of_function("static"),
-    classmethod: _of_function("class"),
+    staticmethod: lambda value: ("static",),
+    classmethod: lambda value: ("class",),
     type(vars(_One)["x"]): _field,
 }
+#: Descriptors of the attributes of a class written in C.
+_OF_CLASSES = (
+    types.WrapperDescriptorType, types.MethodDescriptorType, types.ClassMethodDescriptorType,
+    types.GetSetDescriptorType, types.MemberDescriptorType,
+)  # fmt: skip
 
 
 class Writer:
     """Numbers for the objects that guards speak of, and what says that their sources are the same.
 
     Attributes:
-        rows: the descriptions, by number.
-        files: modules of users -> (path, size, time in ns) of the file that they come from.
+        rows: (description, numbers of what it is made of), by number.
+        files: modules of users -> what the file that they come from is known by.
         packages: packages of the framework, other than core, that have a part in it.
     """
 
     def __init__(self) -> None:
-        self.rows: list[Description] = []
-        self.files: dict[str, tuple[str, int, int]] = {}
+        self.rows: list[tuple[Description, list[int]]] = []
+        self.files: dict[str, FileMark] = {}
         self.packages: set[str] = set()
         self._numbers: dict[int, int] = {}
         self._keep: list[Any] = []
@@ -193,51 +211,22 @@ class Writer:
         found = self._numbers.get(id(value))
         if found is None:
             row = describe(value)
-            for module in _modules(row):
-                self.comes_from(module)
+            if row[0] in ("type", "module", "function"):
+                self.comes_from(row[1])
+            parts = [self.number(x) for x in parts_of(value)]
             found = self._numbers[id(value)] = len(self.rows)
-            self.rows.append(row)
+            self.rows.append((row, parts))
             self._keep.append(value)
         return found
 
     def comes_from(self, module: str) -> None:
         """The code of a module has a part in what is written. Raises Unnamed if it has no file."""
-        top = module.partition(".")[0]
-        if top == "mortice" or top in sys.stdlib_module_names:
+        if is_ours(module) or is_standard(module):
             return  # known by core's sources, and by Python's version
         if is_library(module):
-            self.packages.add(top)
+            self.packages.add(module.partition(".")[0])
         elif module not in self.files:
-            self.files[module] = file_of(module)
-
-
-def _modules(row: Description) -> list[str]:
-    """The modules whose code a description speaks of."""
-    kind = row[0]
-    if kind == "type":
-        return [m for m in row[1::2] if m]
-    if kind in ("module", "function"):
-        return [row[1]]
-    if kind in ("static", "class"):
-        return _modules(row[1:])
-    if kind == "property":
-        return [m for part in row[1:] if part for m in _modules(part)]
-    return _modules(row[2:]) if len(row) > 2 and row[2] == "type" else []
-
-
-def file_of(module: str) -> tuple[str, int, int]:
-    """(path, size, time of change in ns) of a module's file. Raises Unnamed."""
-    found = sys.modules.get(module)
-    path = getattr(found, "__file__", None) if type(found) is types.ModuleType else None
-    if type(path) is not str:
-        raise Unnamed(f"module {module}, which comes from no file")
-    try:
-        stat = os.stat(path)
-    except OSError:
-        raise Unnamed(f"module {module}, whose file is gone") from None
-    if stat.st_mtime_ns > STARTED:
-        raise Unnamed(f"module {module}, whose file was changed since it may have been imported")
-    return path, stat.st_size, stat.st_mtime_ns
+            self.files[module] = mark_of(module)
 
 
 class Reader:
@@ -246,7 +235,7 @@ class Reader:
     One object stands for one description, and two for two: what was told apart still is.
     """
 
-    def __init__(self, rows: list[Description]) -> None:
+    def __init__(self, rows: list[tuple[Description, list[int]]]) -> None:
         self._rows = rows
         self._objects: dict[int, Any] = {}
         self._numbers: dict[int, int] = {}
@@ -257,21 +246,23 @@ class Reader:
             return self._objects[number] is value
         if id(value) in self._numbers:
             return False
+        row, parts = self._rows[number]
         try:
-            same = describe(value) == self._rows[number]
+            if describe(value) != row:
+                return False
         except Unnamed:
             return False
-        if same:
-            self._objects[number] = value
-            self._numbers[id(value)] = number
-        return same
+        self._objects[number] = value
+        self._numbers[id(value)] = number
+        found = parts_of(value)
+        return len(found) == len(parts) and all(map(self.is_it, parts, found))
 
     def get(self, number: int) -> Any:
         """The object with a number: found before, or by its name. Raises LookupError."""
         if number not in self._objects:
-            value = _by_name(self._rows[number])
-            if not self.is_it(number, value):
-                raise LookupError(f"another {self._rows[number][0]}")
+            row, _ = self._rows[number]
+            if not self.is_it(number, _by_name(row)):
+                raise LookupError(f"another {row[0]}")
         return self._objects[number]
 
     def ref(self, number: int, value: Any, strong: bool) -> Ref | None:
@@ -283,13 +274,9 @@ def _by_name(row: Description) -> Any:
     kind = row[0]
     if kind == "module":
         return module_named(row[1])
-    if kind == "type":
-        module, name = row[3], row[4]
-    elif kind == "function":
-        module, name = row[1], row[2]
-    else:
+    if kind not in ("type", "function"):
         raise LookupError(f"a {kind} has no name of its own")
-    return _in_module(module, name)
+    return _in_module(row[1], row[2])
 
 
 def _in_module(module: str, name: str) -> Any:

@@ -10,7 +10,6 @@ anew, and find their graphs alone.
 from __future__ import annotations
 
 import marshal
-import os
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from types import FunctionType, MethodType
@@ -19,8 +18,9 @@ from typing import Any
 from mortice._autograd.pending import PENDING
 from mortice._base.logging import active
 from mortice._capture.captured import Captured
+from mortice._capture.kept.files import Unnamed, mark_of
 from mortice._capture.kept.guards import GuardReader, GuardWriter, Missed, read_value, write_value
-from mortice._capture.kept.naming import Unnamed, Writer, describe
+from mortice._capture.kept.naming import Writer, describe
 from mortice._capture.kept.retraced import Retraced
 from mortice._capture.observer.numbers import Computed, Given
 from mortice._capture.outline import Container, Found, Keyed, Plain, TensorOf
@@ -142,11 +142,12 @@ def _written(stretch: Stretch, fn: Any, shelf: Any) -> Any:
     packages = [(name, shelf.package(name)) for name in sorted(names.packages)]
     if any(known is None for _, known in packages):
         raise Unnamed("a package without files")
-    comes_from = sorted(names.files.values()), packages
+    comes_from = sorted(names.files.items()), packages
     graph = text, list(captured.numbers), plan.segment.line
     return (
         comes_from,
         names.rows,
+        writer.given,
         writer.sources,
         guards,
         leaves,
@@ -210,8 +211,8 @@ def _restored(
 
     What does not hold, or is not written so, raises one of ``_FOREIGN``.
     """
-    comes_from, rows, sources, guards, leaves, numbers, result, outputs, shape, graph = entry
-    reader = GuardReader(rows, sources, compiled.fn, args, kwargs)
+    comes_from, rows, given, sources, guards, leaves, numbers, result, outputs, shape, graph = entry
+    reader = GuardReader(rows, given, sources, compiled.fn, args, kwargs)
     checked = tuple([reader.guard(g) for g in guards])
     files, packages = comes_from
     if not _same_sources(files, packages, shelf):
@@ -220,25 +221,23 @@ def _restored(
     tracked, tracked_inputs, plain, made = shape
     cells = [_read_output(*o) for o in outputs]
     inputs = tuple(Found(reader.source(n)) for n in leaves)
-    given = tuple(_read_number(reader, x) for x in numbers)
+    operands = tuple(_read_number(reader, x) for x in numbers)
     returned = _read_outline(reader, result)
     segment = _segment(compiled, Retraced(text, values), tuple(line))
     if segment is None:
         return None
     plan = Plan.of_outputs(segment, cells, tracked, tracked_inputs)
-    run = Run(plan, inputs, given, (), None, tuple(made))
+    run = Run(plan, inputs, operands, (), None, tuple(made))
     return Stretch(checked, plain, 0, (run,), None, returned)
 
 
 def _same_sources(files: Sequence[Any], packages: Sequence[Any], shelf: Any) -> bool:
     """Whether the files that an entry's objects came from are as they were."""
-    for path, size, changed in files:
-        try:
-            stat = os.stat(path)
-        except OSError:
+    try:
+        if any(mark_of(module) != mark for module, mark in files):
             return False
-        if (stat.st_size, stat.st_mtime_ns) != (size, changed):
-            return False
+    except Unnamed:
+        return False
     return all(shelf.package(name) == known for name, known in packages)
 
 

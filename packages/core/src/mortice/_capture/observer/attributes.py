@@ -82,7 +82,7 @@ def _of_instance(w: Watch, o: Any, name: str) -> Any:
         return _unknown(w, o, name, f"{cls.__name__} has its own __getattribute__")
     typed(w, o)
     entry = w.class_attribute(cls, name)
-    if entry is not MISSING and is_data_descriptor(entry):
+    if entry is not MISSING and is_data_descriptor(w, entry):
         return _data_descriptor(w, o, cls, name, entry)
     value = _in_instance_dict(w, o, name)
     if value is not MISSING:
@@ -108,13 +108,11 @@ def typed(w: Watch, o: Any) -> None:
         w.guard(source, HasType(type(o)))
 
 
-def is_data_descriptor(entry: Any) -> bool:
+def is_data_descriptor(w: Watch, entry: Any) -> bool:
     kind = type(entry)
     if kind is FunctionType or is_plain(entry):
         return False
-    return class_lookup(kind, "__set__") is not MISSING or (
-        class_lookup(kind, "__delete__") is not MISSING
-    )
+    return w.entry(kind, "__set__") is not MISSING or w.entry(kind, "__delete__") is not MISSING
 
 
 def _data_descriptor(w: Watch, o: Any, cls: type, name: str, entry: Any) -> Any:
@@ -187,13 +185,10 @@ def bind(w: Watch, entry: Any, o: Any, cls: type) -> Any:
         return entry.__func__
     if kind is classmethod:
         return MethodType(entry.__func__, cls)
-    getter = class_lookup(kind, "__get__")
-    if (
-        getter is MISSING
-        or is_plain(entry)
-        or one_of(kind, CONTAINERS)
-        or framework.is_tensor(entry)
-    ):
+    if is_plain(entry) or one_of(kind, CONTAINERS) or framework.is_tensor(entry):
+        return entry
+    getter = w.entry(kind, "__get__")
+    if getter is MISSING:
         return entry
     if one_of(
         kind,
@@ -216,7 +211,7 @@ def bind(w: Watch, entry: Any, o: Any, cls: type) -> Any:
 
 def special(w: Watch, o: Any, name: str) -> Any:
     """A special method as Python finds it: by the class, bound; None if it is no Python function."""
-    entry = class_lookup(type(o), name)
+    entry = w.entry(type(o), name)
     if not one_of(type(entry), (FunctionType, staticmethod, classmethod)):
         return None
     if not issubclass(type(o), type):
@@ -282,13 +277,13 @@ def _module_name(o: ModuleType) -> str:
 
 def _of_class(w: Watch, o: type, name: str) -> Any:
     meta = type(o)
-    if class_lookup(meta, "__getattribute__") is not type.__dict__["__getattribute__"]:
+    if w.entry(meta, "__getattribute__") is not type.__dict__["__getattribute__"]:
         return _unknown(w, o, name, f"{meta.__name__} has its own __getattribute__")
     if issubclass(meta, enum.EnumMeta) and name in _members(o):
         members = w.root(_members(o), f"{o.__name__}._member_map_", strong=True)
         return w.read(w.intern(DictItem, members, name), _members(o)[name])
-    on_meta = class_lookup(meta, name)
-    if on_meta is not MISSING and is_data_descriptor(on_meta):
+    on_meta = w.entry(meta, name)
+    if on_meta is not MISSING and is_data_descriptor(w, on_meta):
         value = getattr(o, name)
         if name in _CLASS_SLOTS:
             return w.read(w.intern(Slot, w.source(o), name), value)
@@ -342,7 +337,7 @@ def _of_super(w: Watch, o: Any, name: str) -> Any:
     entry = w.class_attribute(owner, name, cls)
     if entry is MISSING:
         return getattr(o, name)
-    if is_data_descriptor(entry):
+    if is_data_descriptor(w, entry):
         if type(entry) is property and type(entry.fget) is FunctionType:
             return w.call(entry.fget, (bound,))
         return _unknown(w, o, name, f"the descriptor {name} behind super()")
@@ -367,7 +362,7 @@ def store(w: Watch, o: Any, name: str, value: Any) -> None:
     if type(entry) is property and type(entry.fset) is FunctionType:
         w.call(entry.fset, (o, value))
         return
-    known = entry is MISSING or not is_data_descriptor(entry)
+    known = entry is MISSING or not is_data_descriptor(w, entry)
     known = known or type(entry) is types.MemberDescriptorType or kind is FunctionType
     if w.is_outer(o):
         w.effect(f"sets {name} of a {kind.__name__} made outside")

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
-from mortice._capture.guards import MISSING, class_lookup
+from mortice._capture.guards import MISSING
 from mortice._capture.identity import module_of, one_of
 from mortice._capture.observer import attributes, framework, operators
 from mortice._capture.observer.stand_in import native
@@ -122,10 +122,11 @@ def _issubclass(w: Watch, args: Args, kwargs: Kwargs) -> Any:
 
 def _check_classes(w: Watch, classes: Any, hook: str) -> None:
     if type(classes) is tuple:
+        w.entries(classes)
         for c in classes:
             _check_classes(w, c, hook)
         return
-    found = class_lookup(type(classes), hook)
+    found = w.entry(type(classes), hook)
     if found is type.__dict__[hook]:
         return
     if issubclass(type(classes), abc.ABCMeta) and found is abc.ABCMeta.__dict__[hook]:
@@ -187,6 +188,7 @@ def _next(w: Watch, args: Args, kwargs: Kwargs) -> Any:
 def _hash(w: Watch, args: Args, kwargs: Kwargs) -> Any:
     if not is_plain(args[0]):
         w.unknown(f"hash() of a {type(args[0]).__name__}")
+    w.state("hash seed")
     return hash(args[0])
 
 
@@ -353,6 +355,8 @@ def _changed(w: Watch, owner: Any, name: str, f: Any, args: Args, kwargs: Kwargs
     values = (*args, *kwargs.values())
     if name in _COMPARING and not all(is_plain(x) for x in values[:1]):
         w.unknown(f"{name}() of a {_types(args)}")
+    if name == "pop" and type(owner) is set:
+        w.order(owner)
     if name == "sort" and (kwargs.get("key") is not None or not _only_values(owner)):
         w.unknown("sort() that calls or compares objects")
     if name in ("extend", "update") or name.endswith("_update"):
@@ -400,7 +404,7 @@ def call_unbound(w: Watch, f: Any, args: Args, kwargs: Kwargs) -> Any:
         return f(*args, **kwargs)
     if name == "__setattr__" and _is_objects(f, "__setattr__") and w.is_fresh(owner):
         entry = w.class_attribute(kind, rest[0]) if type(rest[0]) is str else None
-        if entry is MISSING or not attributes.is_data_descriptor(entry):
+        if entry is MISSING or not attributes.is_data_descriptor(w, entry):
             return f(*args, **kwargs)
     if name == "__getattribute__" and _is_objects(f, "__getattribute__"):
         return attributes.load(w, owner, rest[0])

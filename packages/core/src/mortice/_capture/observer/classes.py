@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
-from mortice._capture.guards import MISSING, class_lookup
+from mortice._capture.guards import MISSING, DictItem, class_lookup
 from mortice._capture.identity import module_of, one_of
 from mortice._capture.observer import attributes, framework, operators
 from mortice._capture.observer.stand_in import native
-from mortice._capture.observer.watch import Watch, is_plain
+from mortice._capture.observer.watch import CONTAINERS, Watch, is_plain
 
 Args = Sequence[Any]
 Kwargs = dict[str, Any]
@@ -46,14 +46,22 @@ def instantiate(w: Watch, cls: Any, args: Args, kwargs: Kwargs) -> Any:
     if framework.is_ours(module_of(cls)) or issubclass(cls, framework.Tensor):
         return _of_the_framework(w, cls, args, kwargs)
     if issubclass(type(cls), enum.EnumMeta) and len(args) == 1 and is_plain(args[0]):
-        member: Any = cls
-        return member(args[0])
-    if not _is_plain_class(cls):
+        return _member(w, cls, args[0])
+    if not _is_plain_class(w, cls):
         method = attributes.special(w, cls, "__call__")
         if method is not None:
             return w.call(method, args, kwargs)
         return native(w, cls, args, kwargs, f"calls class {cls.__name__}")
     return _instance(w, cls, args, kwargs)
+
+
+def _member(w: Watch, cls: Any, value: Any) -> Any:
+    """The member of an Enum with a value."""
+    values = type.__getattribute__(cls, "__dict__").get("_value2member_map_", {})
+    if value not in values:
+        return native(w, cls, (value,), {}, f"{cls.__name__}() of what is no member's value")
+    members = w.root(values, f"{cls.__name__}._value2member_map_", strong=True)
+    return w.read(w.intern(DictItem, members, value), values[value])
 
 
 def _of_the_framework(w: Watch, cls: type, args: Args, kwargs: Kwargs) -> Any:
@@ -107,6 +115,10 @@ def _container(w: Watch, cls: Any, args: Args, kwargs: Kwargs) -> Any:
         return _reversed(w, args, kwargs)
     if one_of(cls, (dict, OrderedDict)) and args and hasattr(type(args[0]), "keys"):
         return native(w, cls, args, kwargs, f"{cls.__name__}() of a {type(args[0]).__name__}")
+    if one_of(cls, (set, frozenset)) and args and one_of(type(args[0]), CONTAINERS):
+        if not w.entries(args[0]) or not all(map(is_plain, args[0])):
+            w.unknown(f"a {cls.__name__} of other than plain values")
+        return w.fresh(cls(*args, **kwargs))  # of a list of its entries their order may be another
     sources = [operators.iterate(w, x) if not is_plain(x) else x for x in args]
     sources = [_drained(w, s) for s in sources]
     keyed = one_of(cls, (set, frozenset, dict, OrderedDict))
@@ -199,8 +211,8 @@ def _new(w: Watch, cls: Any, args: Args, kwargs: Kwargs) -> Any:
     return w.fresh(entry(cls, *args, **kwargs))
 
 
-def _is_plain_class(cls: type) -> bool:
+def _is_plain_class(w: Watch, cls: type) -> bool:
     """Whether calling the class means ``__new__`` and ``__init__``."""
     return one_of(type(cls), (type, ABCMeta)) or (
-        class_lookup(type(cls), "__call__") is type.__dict__["__call__"]
+        w.entry(type(cls), "__call__") is type.__dict__["__call__"]
     )

@@ -48,7 +48,7 @@ def with_except_leave(f: Frame, _: Any) -> None:
 
 def jump_if_not_exc_match(f: Frame, target: int) -> None:
     _, wanted = f.pop_many(2)
-    if not _matches(f.stack[-2], wanted):
+    if not _matches(f, f.stack[-2], wanted):
         f.pc = target
 
 

@@ -75,9 +75,11 @@ def list_extend(f: Frame, depth: int) -> None:
 
 
 def set_update(f: Frame, depth: int) -> None:
-    items = list(_items(f, f.stack.pop()))
+    value = f.stack.pop()
+    items = list(_items(f, value))
     _keys(f, items)
-    f.stack[-depth].update(items)
+    # Of a list of its entries the order may be another than of the set.
+    f.stack[-depth].update(value if one_of(type(value), CONTAINERS) else items)
 
 
 def _items(f: Frame, value: Any) -> Any:

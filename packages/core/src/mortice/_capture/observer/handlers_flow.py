@@ -114,12 +114,13 @@ def pop_except(f: Frame, _: Any) -> Any:
 
 def check_exc_match(f: Frame, _: Any) -> None:
     wanted = f.stack.pop()
-    f.stack.append(_matches(f.stack[-1], wanted))
+    f.stack.append(_matches(f, f.stack[-1], wanted))
 
 
-def _matches(error: BaseException, wanted: Any) -> bool:
+def _matches(f: Frame, error: BaseException, wanted: Any) -> bool:
     if type(wanted) is tuple:
-        return any(_matches(error, w) for w in wanted)
+        f.watch.entries(wanted)
+        return any(_matches(f, error, w) for w in wanted)
     if not issubclass(type(wanted), type) or BaseException not in _mro(wanted):
         raise TypeError("catching classes that do not inherit from BaseException is not allowed")
     return wanted in _mro(type(error))

@@ -16,7 +16,8 @@ from mortice._capture.guards import MISSING, class_lookup
 from mortice._capture.identity import one_of
 from mortice._capture.observer.attributes import special, typed
 from mortice._capture.observer.framework import VALUE_TYPES, is_tensor
-from mortice._capture.observer.watch import CONTAINERS, Watch, is_plain, is_tuple
+from mortice._capture.observer.watch import CONTAINERS, Watch, is_plain
+from mortice._types.shapes import Size
 
 Function = Callable[..., Any]
 
@@ -72,8 +73,7 @@ def _name(x: Any) -> str:
 
 def method_of(w: Watch, x: Any, name: str) -> Any:
     """A special method of an object's class if it is a Python function, else None."""
-    found = class_lookup(type(x), name)
-    if type(found) is not FunctionType or is_tensor(x):
+    if is_tensor(x) or type(w.entry(type(x), name)) is not FunctionType:
         return None
     typed(w, x)
     return w.class_attribute(type(x), name)
@@ -136,11 +136,11 @@ def _by_methods(
                 result = w.call(method, (a, b))
                 if result is not NotImplemented:
                     return result
-            elif class_lookup(type(a), name) is not MISSING and not is_plain(a):
+            elif w.entry(type(a), name) is not MISSING and not is_plain(a):
                 break
         else:
             method = method_of(w, b, reflected)
-            if method is not None and (is_plain(a) or _has_only_python(a, names)):
+            if method is not None and (is_plain(a) or _has_only_python(w, a, names)):
                 result = w.call(method, (b, a))
                 if result is not NotImplemented:
                     return result
@@ -151,8 +151,8 @@ def _by_methods(
     return native(a, b)
 
 
-def _has_only_python(a: Any, names: list[str]) -> bool:
-    found = [class_lookup(type(a), n) for n in names]
+def _has_only_python(w: Watch, a: Any, names: list[str]) -> bool:
+    found = [w.entry(type(a), n) for n in names]
     return all(f is MISSING or type(f) is FunctionType for f in found)
 
 
@@ -259,7 +259,7 @@ def compares_identity(w: Watch, x: Any) -> bool:
         return False
     cls = type(x)
     if issubclass(cls, type):
-        return class_lookup(cls, "__eq__") is object.__eq__
+        return w.entry(cls, "__eq__") is object.__eq__
     same = w.class_attribute(cls, "__eq__") is object.__eq__
     return same and w.class_attribute(cls, "__ne__") is object.__ne__
 
@@ -272,11 +272,15 @@ def is_same(w: Watch, a: Any, b: Any) -> bool:
                 typed(w, y)
             return a is b
     if is_plain(a) and is_plain(b):
-        if type(a) is type(b) and not (one_of(type(a), VALUE_TYPES) or _is_small(a)):
+        if type(a) is type(b) and not (one_of(type(a), _INTERNED) or _is_small(a)):
             w.unknown(f"asks whether two {_name(a)} values are one object")
     elif not (w.is_fresh(a) or w.is_fresh(b)):
         w.identity(a, b)
     return a is b
+
+
+#: Types with one object per value.
+_INTERNED = tuple(t for t in VALUE_TYPES if t is not Size)
 
 
 def _is_small(x: Any) -> bool:
@@ -330,14 +334,14 @@ def truth(w: Watch, x: Any) -> bool:
         value = bool(x)
         w.converted("bool", value)
         return value
-    if one_of(kind, CONTAINERS) or is_tuple(x):
+    if one_of(kind, CONTAINERS) or w.is_tuple(x):
         w.length(x)
         return bool(x)
     for name in ("__bool__", "__len__"):
         found = class_lookup(kind, name)
         if found is MISSING:
-            if not one_of(kind, ITERATORS) and not issubclass(kind, type):
-                w.class_attribute(kind, name)
+            if not one_of(kind, ITERATORS):
+                w.entry(kind, name)
             continue
         method = method_of(w, x, name)
         if method is not None:
@@ -366,7 +370,7 @@ def subscript(w: Watch, o: Any, key: Any) -> Any:
         elif w.is_outer(o) or not compares_identity(w, key):
             w.unknown(f"a {_name(key)} as key of a dict")
         return o[key]
-    if one_of(kind, (list, tuple)) or is_tuple(o):
+    if one_of(kind, (list, tuple)) or w.is_tuple(o):
         return _of_sequence(w, o, key)
     if is_plain(o) and is_plain(key):
         return o[key]
@@ -446,7 +450,7 @@ def delete_subscript(w: Watch, o: Any, key: Any) -> None:
 def iterate(w: Watch, x: Any) -> Any:
     """``iter(x)``: an iterator of this call."""
     kind = type(x)
-    if one_of(kind, CONTAINERS) or is_tuple(x):
+    if one_of(kind, CONTAINERS) or w.is_tuple(x):
         if not w.entries(x):
             w.unknown(f"iterates over a {kind.__name__}")
     elif one_of(kind, VIEWS) or one_of(kind, ITERATORS):

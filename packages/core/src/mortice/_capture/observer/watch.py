@@ -40,7 +40,7 @@ from mortice._capture.guards import (
     TensorLike,
     class_lookup,
 )
-from mortice._capture.identity import one_of
+from mortice._capture.identity import module_of, one_of
 from mortice._capture.observer.framework import VALUE_TYPES, is_library, is_tensor
 from mortice._dispatch.state import THREAD
 
@@ -88,13 +88,15 @@ def is_plain(value: Any) -> bool:
     return kind is range or (issubclass(kind, np.generic) and kind is not np.object_)
 
 
-def is_tuple(value: Any) -> bool:
-    """A named tuple or another subclass of tuple that is read as tuples are."""
-    kind = type(value)
-    return issubclass(kind, tuple) and all(
-        class_lookup(kind, name) is tuple.__dict__[name]
-        for name in ("__iter__", "__getitem__", "__len__")
-    )
+def is_settled(cls: type) -> bool:
+    """Whether nobody can give a class other attributes: it is C code, or one of Python's own metaclasses."""
+    flags = type.__dict__["__flags__"].__get__(cls)
+    return not flags & _HEAP_TYPE or module_of(cls) in ("abc", "enum")
+
+
+_HEAP_TYPE = 1 << 9
+#: What is hashed alike in every process.
+_HASHED_ALIKE = (int, float, complex, bool)
 
 
 class Watch:
@@ -226,7 +228,7 @@ class Watch:
         self.guard(source, self._condition(value))
         if not is_plain(value):
             self.know(value, source)
-            if type(value) is tuple or is_tuple(value):
+            if type(value) is tuple or self.is_tuple(value):
                 self.guard(source, HasLength(len(value)))
         return value
 
@@ -317,11 +319,13 @@ class Watch:
                 self.guard(source, Holds(key, found))
 
     def entries(self, container: Any) -> bool:
-        """All of an outer container is read. False if that cannot be guarded."""
+        """All of an outer container is read, in order. False if that cannot be guarded."""
+        if one_of(type(container), (set, frozenset)):
+            self.order(container)
         if self.is_fresh(container) or is_plain(container):
             return True
         kind = type(container)
-        if one_of(kind, (list, tuple)) or is_tuple(container):
+        if one_of(kind, (list, tuple)) or self.is_tuple(container):
             self.length(container)
             for index in range(len(container)):
                 self.element(container, index)
@@ -352,13 +356,16 @@ class Watch:
         return True
 
     def _set_entries(self, container: Any) -> bool:
-        """Only sets of few plain values: their order may differ between equal sets."""
-        if len(container) > 1 or not all(map(is_plain, container)):
+        """Only empty sets: equal ones may have another order, and 1 in the place of 1.0."""
+        if container:
             return False
         self.length(container)
-        for value in container:
-            self.membership(container, value, True)
         return True
+
+    def order(self, container: Any) -> None:
+        """The order of a set's entries was read: that of strings is another in each process."""
+        if len(container) > 1 and not all(one_of(type(x), _HASHED_ALIKE) for x in container):
+            self.state("hash seed")
 
     def deep(self, value: Any) -> bool:
         """A value is read through and through by somebody else. False if it has hidden state."""
@@ -370,7 +377,7 @@ class Watch:
             or issubclass(kind, type)
         ):
             return True
-        if not (one_of(kind, CONTAINERS) or is_tuple(value)) or not self.entries(value):
+        if not (one_of(kind, CONTAINERS) or self.is_tuple(value)) or not self.entries(value):
             return False
         inside = value.values() if one_of(kind, (dict, OrderedDict)) else value
         return all(self.deep(x) for x in inside)
@@ -447,6 +454,18 @@ class Watch:
                 for part in _FUNCTIONS.get(type(value), ()):
                     self._know_part(value, source, part)
         return value
+
+    def entry(self, cls: type, name: str) -> Any:
+        """As ``class_attribute``, without a guard where the class cannot change."""
+        return class_lookup(cls, name) if is_settled(cls) else self.class_attribute(cls, name)
+
+    def is_tuple(self, value: Any) -> bool:
+        """A named tuple or another subclass of tuple that is read as tuples are."""
+        kind = type(value)
+        return issubclass(kind, tuple) and all(
+            self.entry(kind, name) is tuple.__dict__[name]
+            for name in ("__iter__", "__getitem__", "__len__")
+        )
 
     def _know_part(self, descriptor: Any, source: Source, name: str) -> None:
         """A function inside a descriptor of a class has a path, too."""
