@@ -33,8 +33,8 @@ from mortice_llvm.runtime import memory
 #: A little below the greatest block from which glibc learns.
 GREATEST = (32 << 20) - (64 << 10)
 HUGE = 2 << 20
-#: The first use must be worth the risk that one is dear.
-LEAST = 8 << 20
+#: From how many bytes on they are first asked for: numpy does so for arrays as large.
+LEAST = 4 << 20
 #: CPU seconds after which a huge page has cost more than the pages that it stands for: where memory is
 #: fragmented the system moves others' pages about to have one, and a virtual machine's host may
 #: have to find it first, at 5 ms.
@@ -111,9 +111,6 @@ class HugePages:
         #: Whether results begin at a huge page.
         self._begun = False
 
-    def _wanted(self, size: int) -> bool:
-        return size >= self._least and not self.dear and _madvise() is not None
-
     def touch(self, start: int, size: int) -> int:
         """Makes huge pages of fresh memory, as far as it spans whole ones, while they are cheap;
         returns how many.
@@ -137,8 +134,11 @@ class HugePages:
         return (last - first) // HUGE
 
     def workspace(self, size: int) -> np.ndarray[Any, Any]:
-        """An uninitialised array of ``size`` bytes; a large one has pages of its own."""
-        if not self._wanted(size):
+        """An uninitialised array of ``size`` bytes.
+
+        A large one has pages of its own: also where huge ones are dear, since numpy would ask for them.
+        """
+        if size < self._least or _madvise() is None:
             return np.empty(size, np.uint8)
         huge = _up(size - _REST)
         room = max(huge, size) + HUGE
@@ -155,7 +155,7 @@ class HugePages:
         """Makes the ``size`` bytes that are allocated next lie in huge pages, as far as these are to
         be had; returns how many were touched.
         """
-        if not self._wanted(size) or not _keeps():
+        if size < self._least or self.dear or _madvise() is None or not _keeps():
             return 0
         libc = _libc()
         # Far more than is needed: behind a block glibc writes a word, and where a page of 4 KiB is in
