@@ -20,7 +20,6 @@ import ctypes
 import os
 import sys
 import time
-import weakref
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -141,15 +140,13 @@ class HugePages:
         if size < self._least or _madvise() is None:
             return np.empty(size, np.uint8)
         huge = _up(size - _REST)
-        room = max(huge, size) + HUGE
         try:
-            at = memory.new(room)
+            pages = _Pages(max(huge, size) + HUGE)
         except LoadError:
             return np.empty(size, np.uint8)  # which says so if there is no memory left
-        owner = (ctypes.c_uint8 * room).from_address(at)
-        weakref.finalize(owner, memory.give_back, at, room).atexit = False
-        self.touch(_up(at), huge)
-        return np.frombuffer(memoryview(owner), np.uint8, size, _up(at) - at)
+        first = _up(pages.at)
+        self.touch(first, huge)
+        return np.asarray(pages)[first - pages.at :][:size]
 
     def results(self, size: int) -> int:
         """Makes the ``size`` bytes that are allocated next lie in huge pages, as far as these are to
@@ -171,6 +168,25 @@ class HugePages:
         else:
             libc.free(block)
         return made
+
+
+class _Pages:
+    """Memory of its own for an array: given back when nobody looks at it any more, but not at the
+    process's end, when some thread may still be at work in it.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._give_back = memory.give_back
+        self.size = size
+        self.at = memory.new(size)
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        return {"version": 3, "shape": (self.size,), "typestr": "|u1", "data": (self.at, False)}
+
+    def __del__(self, ends: Callable[[], bool] = sys.is_finalizing) -> None:
+        if hasattr(self, "at") and not ends():
+            self._give_back(self.at, self.size)
 
 
 def _up(at: int) -> int:
