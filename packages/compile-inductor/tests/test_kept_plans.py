@@ -296,6 +296,45 @@ def test_a_file_newer_than_the_process_is_not_trusted(folder: Folder) -> None:
     assert folder.run()["kept"] == 0
 
 
+def test_a_module_of_the_same_name_from_another_place(folder: Folder) -> None:
+    """Its text counts, and neither the path nor the time of its file."""
+    text = "class C:\n    k = 2.0\nc = C()\ndef f(x, w):\n    return x @ w * c.k\n"
+    folder.write(text)
+    folder.run()
+    (folder.path / "other").mkdir()
+    (folder.path / "lib.py").rename(folder.path / "other" / "lib.py")
+    folder.env["PYTHONPATH"] = os.pathsep.join(
+        [str(folder.path / "other"), folder.env["PYTHONPATH"]]
+    )
+    assert folder.run()["kept"] == 1
+    folder.write(text.replace("c.k", "c.k "))
+    (folder.path / "lib.py").rename(folder.path / "other" / "lib.py")
+    assert folder.run()["kept"] == 0
+    assert folder.run()["kept"] == 1
+
+
+def test_a_file_edited_while_a_process_runs_is_not_trusted(folder: Folder) -> None:
+    """Nor where its time is put back."""
+    folder.write("class C:\n    k = 2.0\nc = C()\ndef f(x, w):\n    return x @ w * c.k\n")
+    edited = (
+        "import os, pathlib; p = pathlib.Path(lib.__file__); t = p.stat().st_mtime_ns; "
+        "p.write_text(p.read_text().replace('2.0', '3.0')); os.utime(p, ns=(t, t))"
+    )
+    folder.run(edited)
+    assert folder.run()["kept"] == 0
+    assert folder.run()["kept"] == 1
+
+
+def test_modules_named_as_pythons_own(folder: Folder) -> None:
+    """``this`` is a module of Python's, which no file is compared for."""
+    text = "class C:\n    k = 2.0\nc = C()\ndef f(x, w):\n    return x @ w * c.k\n"
+    for kept in (0, 1):
+        folder.write(text, "this")
+        assert folder.play([("this", "", 2)])["this"]["kept"] == kept
+    folder.write(text + "# edited\n", "this")
+    assert folder.play([("this", "", 2)])["this"]["kept"] == 0
+
+
 def test_damaged_plans_are_misses(folder: Folder) -> None:
     folder.write(PLAIN)
     folder.run()

@@ -145,6 +145,13 @@ class Replay:
         from mortice._capture.kept.plans import KeptPlans
         from mortice._capture.stretch import Node
 
+        roots = self.roots
+        with self._lock:
+            added = self.roots[len(roots) :]  # by other threads, perhaps for the same call
+        for node in added:
+            found = node.check(args, kwargs)
+            if found.__class__ is tuple and node.finish is not None:
+                return (node.finish(found),)
         with self._lock:
             if self.kept is False:
                 self.kept = KeptPlans.of(compiled)

@@ -267,6 +267,13 @@ class GuardReader:
             raise Missed
         return Guard(source, condition)
 
+    def refuse(self, row: Sequence[Any]) -> None:
+        """Raise Missed if the guard does not hold; what it needs of other guards may not be known yet."""
+        try:
+            self.guard(row)
+        except LookupError:
+            pass
+
     def _bind(self, number: int) -> bool:
         """Let a module of the framework bind a name that it gives when it is first asked for."""
         kind, *rest = self._rows[number]

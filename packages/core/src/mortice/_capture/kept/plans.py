@@ -18,11 +18,12 @@ from typing import Any
 from mortice._autograd.pending import PENDING
 from mortice._base.logging import active
 from mortice._capture.captured import Captured
+from mortice._capture.guards import Guard
 from mortice._capture.kept.files import Unnamed, mark_of
 from mortice._capture.kept.guards import GuardReader, GuardWriter, Missed, read_value, write_value
 from mortice._capture.kept.naming import Writer, describe
 from mortice._capture.kept.retraced import Retraced
-from mortice._capture.observer.numbers import Computed, Given
+from mortice._capture.observer.numbers import ARITHMETIC, Computed, Given, is_traceable
 from mortice._capture.outline import Container, Found, Keyed, Plain, TensorOf
 from mortice._capture.plan import FromRun, Run, Stretch
 from mortice._capture.results import adopted
@@ -30,13 +31,17 @@ from mortice._capture.segment import Plan, Segment
 from mortice._capture.tree import Output
 from mortice._dispatch import keys as K
 from mortice._tensor.array import PendingArray
+from mortice._tensor.tensor import Tensor
 from mortice._types.device import CPU
 from mortice._types.dtypes import by_name
 
 #: Plans kept for one function.
 ENTRIES = 8
 #: What an entry raises that is whole, and not what this version writes.
-_FOREIGN = (TypeError, ValueError, KeyError, IndexError, AttributeError, LookupError, Missed)
+_FOREIGN = (
+    TypeError, ValueError, LookupError, AttributeError, RuntimeError, ArithmeticError, AssertionError,
+    Missed,
+)  # fmt: skip
 
 
 class KeptPlans:
@@ -51,6 +56,8 @@ class KeptPlans:
         self._name = marshal.dumps(_name_of(compiled.fn), 2)
         #: Those that no call has used so far.
         self._waiting: list[Any] = self._read()
+        #: The number of the guard that failed last: plans of one function differ in the same place.
+        self._failing = 0
 
     @staticmethod
     def of(compiled: Any) -> KeptPlans | None:
@@ -92,13 +99,37 @@ class KeptPlans:
         """A plan that answers a call; each is given once."""
         for entry in self._waiting:
             try:
-                stretch = _restored(entry, self._compiled, self._shelf, args, kwargs)
+                stretch = self._restored(entry, args, kwargs)
             except _FOREIGN:
                 continue
             if stretch is not None:
                 self._waiting = [x for x in self._waiting if x is not entry]
                 return stretch
         return None
+
+    def _restored(
+        self, entry: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Stretch | None:
+        """The plan of an entry, if all its guards hold and its graph is there.
+
+        What does not hold, or is not written so, raises one of ``_FOREIGN``.
+        """
+        comes_from, rows, given, sources, guards, *rest = entry
+        fn = self._compiled.fn
+        if self._failing < len(guards):
+            GuardReader(rows, given, sources, fn, args, kwargs).refuse(guards[self._failing])
+        reader = GuardReader(rows, given, sources, fn, args, kwargs)
+        checked: list[Guard] = []
+        try:
+            for row in guards:
+                checked.append(reader.guard(row))
+        except Missed:
+            self._failing = len(checked)
+            raise
+        files, packages = comes_from
+        if not _same_sources(files, packages, self._shelf):
+            return None
+        return _stretch(self._compiled, tuple(checked), reader, *rest)
 
 
 def _name_of(fn: Any) -> Any:
@@ -204,22 +235,16 @@ def _outline(w: GuardWriter, outline: Any) -> Any:
 # -- a plan made of it -----------------------------------------------------------------------------
 
 
-def _restored(
-    entry: Any, compiled: Any, shelf: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> Stretch | None:
-    """The plan of an entry, if all its guards hold and its graph is there.
-
-    What does not hold, or is not written so, raises one of ``_FOREIGN``.
-    """
-    comes_from, rows, given, sources, guards, leaves, numbers, result, outputs, shape, graph = entry
-    reader = GuardReader(rows, given, sources, compiled.fn, args, kwargs)
-    checked = tuple([reader.guard(g) for g in guards])
-    files, packages = comes_from
-    if not _same_sources(files, packages, shelf):
-        return None
+def _stretch(
+    compiled: Any, guards: tuple[Guard, ...], reader: GuardReader, leaves: Any, numbers: Any,
+    result: Any, outputs: Any, shape: Any, graph: Any,
+) -> Stretch | None:  # fmt: skip
+    """The plan, of which the guards hold."""
     text, values, line = graph
     tracked, tracked_inputs, plain, made = shape
     cells = [_read_output(*o) for o in outputs]
+    if not all(isinstance(reader.find(n), Tensor) for n in leaves):
+        return None
     inputs = tuple(Found(reader.source(n)) for n in leaves)
     operands = tuple(_read_number(reader, x) for x in numbers)
     returned = _read_outline(reader, result)
@@ -228,7 +253,7 @@ def _restored(
         return None
     plan = Plan.of_outputs(segment, cells, tracked, tracked_inputs)
     run = Run(plan, inputs, operands, (), None, tuple(made))
-    return Stretch(checked, plain, 0, (run,), None, returned)
+    return Stretch(guards, plain, 0, (run,), None, returned)
 
 
 def _same_sources(files: Sequence[Any], packages: Sequence[Any], shelf: Any) -> bool:
@@ -258,8 +283,12 @@ def _read_number(r: GuardReader, x: Any) -> Any:
     if type(x) is not tuple:
         return x
     if x[0] == "given":
+        if not is_traceable(r.find(x[1])):
+            raise Missed
         return Given(r.source(x[1]))
     _, symbol, left, right = x
+    if symbol not in ARITHMETIC:
+        raise Missed
     return Computed(symbol, _read_number(r, left), _read_number(r, right))
 
 
