@@ -336,10 +336,73 @@ def f(x, w):
 """,
         "lib.b = lib.a",
     ),
+    "ctx grad": (
+        """
+K = mortice.set_grad_enabled(False)
+mortice.set_grad_enabled(True)
+def f(x, w):
+    with K:
+        y = x @ w
+    return y * 2
+def calls():
+    return [(data(6, 8).requires_grad_(), data(8, 4))]
+""",
+        "lib.K = mortice.set_grad_enabled(True)",
+    ),
+    "ctx autocast": (
+        """
+K = mortice.autocast('cpu', dtype=mortice.bfloat16)
+def f(x, w):
+    with K:
+        y = x.sign() @ w.sign()
+    return y * 2
+""",
+        "lib.K = mortice.autocast('cpu', dtype=mortice.float16)",
+    ),
+    "ctx autocast off": (
+        """
+K = mortice.autocast('cpu', dtype=mortice.bfloat16)
+def f(x, w):
+    with K:
+        y = x.sign() @ w.sign()
+    return y * 2
+""",
+        "lib.K = mortice.autocast('cpu', dtype=mortice.bfloat16, enabled=False)",
+    ),
+    "nested compiled other": (
+        """
+def a(x): return x + 1
+def b(x): return x - 1
+g = mortice.compile(a)
+def f(x, w):
+    return g(x) @ w
+""",
+        "lib.g = mortice.compile(lib.b)",
+    ),
 }
 
-#: Functions whose values differ from process to process.
+#: Functions whose values may differ from process to process.
 PROCESS: dict[str, str] = {
+    "op object": """
+K = mortice.ops.aten.relu
+def f(x, w):
+    return K(x) * 2
+""",
+    "op overload": """
+K = mortice.ops.aten.relu.default
+def f(x, w):
+    return K(x) * 2
+""",
+    "config threads": """
+def f(x, w):
+    return x * mortice.config.num_threads
+""",
+    "str subclass": """
+class I(str): pass
+K = I('relu')
+def f(x, w):
+    return getattr(F, K)(x)
+""",
     "hash of str": """
 def f(x, w):
     return x @ w * (hash('mortice') % 1000)

@@ -11,6 +11,8 @@ from packages.core.tests.capture.observing import supported
 import mortice
 from mortice._capture import replay, stretch
 from mortice.compiler import declare
+from mortice.overrides import MorticeFunctionMode
+from mortice.utils.dispatch import MorticeDispatchMode
 
 pytestmark = supported
 
@@ -301,3 +303,41 @@ def test_plans_for_any_size_are_not_made_native() -> None:
     for _ in range(20):
         fixed(mortice.ones(2))
     assert len(asked) == 1
+
+
+@pytest.mark.parametrize("base", [MorticeDispatchMode, MorticeFunctionMode])
+def test_modes_of_users_are_asked_at_each_call(base: Any) -> None:
+    """No guard tells one mode from another, nor what it notes of operators."""
+
+    class Mode(base):  # type: ignore[misc]
+        def __init__(self, factor: float) -> None:
+            super().__init__()
+            self.factor = factor
+            self.seen = 0
+
+        def handle(self, func: Any, args: Any, kwargs: Any) -> Any:
+            self.seen += 1
+            result = func(*args, **(kwargs or {}))
+            return result * self.factor if "relu" in str(func) else result
+
+        def __mortice_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            return self.handle(func, args, kwargs)
+
+        __mortice_function__ = __mortice_dispatch__
+
+    def f(x: Any) -> Any:
+        return x.relu().sum(0)
+
+    compiled = mortice.compile(f, backend="eager")
+    x = mortice.ones(3, 4)
+    for factor in (2.0, 3.0, 2.0):
+        for _ in range(3):
+            mode = Mode(factor)
+            with mode:
+                assert compiled(x).tolist() == [3.0 * factor] * 4
+            assert mode.seen
+    for _ in range(3):
+        assert compiled(x).tolist() == [3.0] * 4
+    assert len(compiled.replay.roots) == 1

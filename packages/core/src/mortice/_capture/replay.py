@@ -21,6 +21,7 @@ from mortice._capture.guards import Guard
 from mortice._capture.native_seam import NATIVE_AFTER
 from mortice._capture.prefix import Prefix
 from mortice._capture.stance import NOW
+from mortice._dispatch.state import THREAD
 
 #: Calls with effects, or things unknown, that are observed before the function always runs.
 IMPURE_CALLS = 2
@@ -102,6 +103,8 @@ class Replay:
         self._note_miss(alternatives, args, kwargs)
         width = len(alternatives) if node is None else max(len(alternatives), len(node.children))
         insert = self.observing and NOW.compiles and width < ALTERNATIVES
+        # What a mode of somebody's does with operators is its own affair, and no guard tells two apart.
+        insert = insert and not (THREAD.dispatch_modes or THREAD.function_modes)
         if node is not None and not insert and NOW.compiles:
             self._useless(node)
         if not insert and not (prefix is not None and prefix.writes):

@@ -266,6 +266,8 @@ def _of_module(w: Watch, o: ModuleType, name: str) -> Any:
 def framework_attribute(w: Watch, o: Any, name: str) -> Any:
     """An attribute of one of the framework's own module-like objects (``mortice.ops.aten``)."""
     value = getattr(o, name)
+    if is_plain(value) or one_of(type(value), CONTAINERS):
+        return _unknown(w, o, name, f"reads {_module_name(o)}.{name}")
     w.root(value, f"{_module_name(o)}.{name}", strong=True)
     return value
 

@@ -137,7 +137,7 @@ def _check_classes(w: Watch, classes: Any, hook: str) -> None:
 
 def _getattr(w: Watch, args: Args, kwargs: Kwargs) -> Any:
     if not 2 <= len(args) <= 3 or type(args[1]) is not str:
-        return getattr(*args)
+        return native(w, getattr, args, kwargs, f"getattr() of {_types(args)}")
     try:
         return attributes.load(w, args[0], args[1])
     except AttributeError:
@@ -147,6 +147,8 @@ def _getattr(w: Watch, args: Args, kwargs: Kwargs) -> Any:
 
 
 def _hasattr(w: Watch, args: Args, kwargs: Kwargs) -> Any:
+    if len(args) != 2 or type(args[1]) is not str:
+        return native(w, hasattr, args, kwargs, f"hasattr() of {_types(args)}")
     try:
         attributes.load(w, args[0], args[1])
     except AttributeError:
@@ -155,10 +157,14 @@ def _hasattr(w: Watch, args: Args, kwargs: Kwargs) -> Any:
 
 
 def _setattr(w: Watch, args: Args, kwargs: Kwargs) -> Any:
+    if len(args) != 3 or type(args[1]) is not str:
+        return native(w, setattr, args, kwargs, f"setattr() of {_types(args)}")
     return attributes.store(w, args[0], args[1], args[2])
 
 
 def _delattr(w: Watch, args: Args, kwargs: Kwargs) -> Any:
+    if len(args) != 2 or type(args[1]) is not str:
+        return native(w, delattr, args, kwargs, f"delattr() of {_types(args)}")
     return attributes.delete(w, args[0], args[1])
 
 

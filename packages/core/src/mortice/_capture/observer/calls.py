@@ -47,8 +47,9 @@ def call(w: Watch, f: Any, args: Args, kwargs: Kwargs) -> Any:
     if kind is MethodType:
         return call(w, f.__func__, (f.__self__, *args), kwargs)
     if framework.is_compiled(f):
-        return call(w, f.fn, args, kwargs)
+        return call(w, attributes.load(w, f, "fn"), args, kwargs)
     if framework.is_operator_object(f):
+        w.pin(f)
         given = {name: settle(w, x) for name, x in kwargs.items()}
         return _call_operator(w, f, settled(w, args), given)
     if not (issubclass(kind, type) or module_of(kind) == "builtins"):

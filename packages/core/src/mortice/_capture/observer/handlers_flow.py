@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from mortice._autograd.grad_mode import set_grad_enabled
 from mortice._capture.observer import attributes, framework, operators
 from mortice._capture.observer.builtin_calls import call_builtin
 from mortice._capture.observer.frame import NULL, POPPED, RETURN, Frame
@@ -183,8 +184,20 @@ def _method(f: Frame, manager: Any, name: str) -> Any:
 def _run(f: Frame, method: Any, args: tuple[Any, ...]) -> Any:
     owner = getattr(method, "__self__", None)
     if framework.is_context(type(owner)):
+        if f.watch.is_outer(owner):
+            _read_context(f, owner)
         return method(*args)
     return f.watch.call(method, args)
+
+
+def _read_context(f: Frame, manager: Any) -> None:
+    """Guard what entering and leaving one of the framework's mode managers depends on."""
+    names = ["mode", "device", "dtype", "enabled"]
+    if type(manager) is set_grad_enabled:
+        names.append("previous")  # the others note it when they are entered
+    for name in names:
+        if hasattr(manager, name):
+            attributes.load(f.watch, manager, name)
 
 
 def with_except_start(f: Frame, _: Any) -> None:
