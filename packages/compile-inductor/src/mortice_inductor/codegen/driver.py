@@ -149,8 +149,18 @@ class Driver:
         ]
 
     def _call(self, code: Code) -> None:
-        given = ", ".join(self._given(code))
-        self.lines.append(f"  call void @{kernel_name(code.kernel)}({given})")
+        """Packs the kernel's parameters, and shares its rows out to threads."""
+        from mortice_llvm.emit.kernel import PARALLEL_FOR, shares
+
+        kernel = code.kernel
+        row = self._row(self._given(code))
+        sizes = code.params[len(kernel.buffers) :]
+        shared = shares(kernel, {name: p[1] for name, p in zip(kernel.sizes(), sizes)})
+        units, chunk = (self._word(self.table.place(n)) for n in shared)
+        self.lines.append(
+            f"  call void @{PARALLEL_FOR}(ptr @{kernel_name(kernel)}_range, ptr {row}, "
+            f"i64 {units}, i64 {chunk})"
+        )
 
     def _row(self, words: Sequence[str]) -> str:
         """The address of words in a row; each is given with its type."""
@@ -208,4 +218,4 @@ def module_text(kernels: dict[str, LoopKernel], driver: str, target: Any) -> str
 
     if not kernels:
         return _DECLARED + driver
-    return emit_module(list(kernels.values()), target) + driver
+    return emit_module(list(kernels.values()), target, entries=False) + driver

@@ -2,7 +2,8 @@
 
 For each kernel the module has ``NAME`` (C parameters: buffers, sizes, strides, scalars), which
 packs its parameters and shares rows out to threads by ``mortice_parallel_for``, and
-``NAME_range(args, lo, hi)``, which does a part. A kernel of blocks is one function,
+``NAME_range(args, lo, hi)``, which does a part. Who packs them itself and knows the sizes
+(``shares``) needs no ``NAME``. A kernel of blocks is one function,
 ``NAME(args, row, row end, column, column end)``, whose caller has packed the parameters; rows are
 counted through all outer dimensions. Loads of one vector come before its stores, so an
 output may be the same memory as an input wherever ``Kernel.may_alias`` holds.
@@ -11,7 +12,9 @@ output may be the same memory as an input wherever ``Kernel.may_alias`` holds.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from typing import Protocol, TypeVar
 
 from ..dtypes import DTYPES
 from ..ir.nodes import Buffer, Instr, Kernel, Region
@@ -25,6 +28,8 @@ from .values import Value, spread, varying
 # Below this many elements a kernel runs in the calling thread; above, in parts of CHUNK.
 GRAIN = 32768
 CHUNK = 16384
+#: Elements in the longest vectors of any target.
+VECTOR = 64
 #: Bytes that a cache fetches at once.
 LINE = 64
 PARALLEL_FOR = "mortice_parallel_for"
@@ -38,15 +43,15 @@ def attributes(target: Target) -> str:
     return f"attributes #0 = {{ nounwind{wide if target.name == 'avx512' else ''}{probe} }}"
 
 
-def emit_module(kernels: Sequence[Kernel], target: Target) -> str:
-    """Returns LLVM text for verified kernels with distinct names."""
+def emit_module(kernels: Sequence[Kernel], target: Target, *, entries: bool = True) -> str:
+    """Returns LLVM text for verified kernels with distinct names, with or without ``NAME``."""
     text = Text(target)
     text.declare(f"declare void @{PARALLEL_FOR}(ptr, ptr, i64, i64)")
     text.declare("declare i64 @llvm.umin.i64(i64, i64)")
     text.declare("declare i64 @llvm.umax.i64(i64, i64)")
     for kernel in kernels:
         Body(kernel, text).emit()
-        if not kernel.blocks:
+        if entries and not kernel.blocks:
             _emit_entry(kernel, text)
     return text.module() + attributes(target) + "\n"
 
@@ -73,7 +78,7 @@ def _emit_entry(kernel: Kernel, text: Text) -> None:
     for k, (type_, name) in enumerate(params):
         slot = text.value(f"getelementptr i64, ptr {args}, i64 {k}")
         text.do(f"store {type_} %{name}, ptr {slot}, align 8")
-    units, total, chunk = _share(kernel, text)
+    units, total, chunk = _share(kernel, _Emitted(text))
     small = text.value(f"icmp ule i64 {total}, {GRAIN}")
     body = f"@{kernel.name}_range"
     text.do(f"br i1 {small}, label %alone, label %shared")
@@ -86,35 +91,92 @@ def _emit_entry(kernel: Kernel, text: Text) -> None:
     text.lines.append("}")
 
 
-def _share(kernel: Kernel, text: Text) -> tuple[str, str, str]:
+N = TypeVar("N")
+
+
+class _Sums(Protocol[N]):
+    """Arithmetic on sizes, known or emitted."""
+
+    def size(self, name: str) -> N: ...
+    def number(self, n: int) -> N: ...
+    def times(self, a: N, b: N) -> N: ...
+    def over(self, a: N, b: N) -> N: ...
+    def plus(self, a: N, n: int) -> N: ...
+    def at_least_one(self, a: N) -> N: ...
+
+
+class _Emitted:
+    def __init__(self, text: Text) -> None:
+        self.text = text
+
+    def size(self, name: str) -> str:
+        return f"%{name}"
+
+    def number(self, n: int) -> str:
+        return str(n)
+
+    def times(self, a: str, b: str) -> str:
+        return self.text.value(f"mul i64 {a}, {b}")
+
+    def over(self, a: str, b: str) -> str:
+        return self.text.value(f"udiv i64 {a}, {b}")
+
+    def plus(self, a: str, n: int) -> str:
+        return self.text.value(f"add i64 {a}, {n}")
+
+    def at_least_one(self, a: str) -> str:
+        return self.text.value(f"call i64 @llvm.umax.i64(i64 {a}, i64 1)")
+
+
+class _Known:
+    def __init__(self, sizes: Mapping[str, int]) -> None:
+        self.sizes = sizes
+
+    def size(self, name: str) -> int:
+        return self.sizes[name]
+
+    def number(self, n: int) -> int:
+        return n
+
+    def times(self, a: int, b: int) -> int:
+        return a * b
+
+    def over(self, a: int, b: int) -> int:
+        return a // b
+
+    def plus(self, a: int, n: int) -> int:
+        return a + n
+
+    def at_least_one(self, a: int) -> int:
+        return max(a, 1)
+
+
+def shares(kernel: Kernel, sizes: Mapping[str, int]) -> tuple[int, int]:
+    """(units of work, units in a chunk) where the sizes are known, as ``NAME`` has them."""
+    units, total, chunk = _share(kernel, _Known(sizes))
+    return units, units if total <= GRAIN else chunk
+
+
+def _share(kernel: Kernel, on: _Sums[N]) -> tuple[N, N, N]:
     """(units of work, all element steps, units in a chunk).
 
     A unit is a tile of rows, or an element of a kernel of one dimension.
     """
-    *outer, inner = (f"%{d}" for d in kernel.dims)
+    *outer, inner = map(on.size, kernel.dims)
     factors = [inner] if outer else []
-    factors += [f"%{kernel.over}"] if kernel.over else []
+    factors += [on.size(kernel.over)] if kernel.over else []
     if kernel.tile > 1:
-        factors.append(str(kernel.tile))
-        outer[-1] = tiles(text, outer[-1], kernel.tile)
-
-    def product(numbers: list[str]) -> str:
-        out = numbers[0] if numbers else "1"
-        for n in numbers[1:]:
-            out = text.value(f"mul i64 {out}, {n}")
-        return out
-
-    units, cost = product(outer or [inner]), product(factors)
+        factors.append(on.number(kernel.tile))
+        outer[-1] = on.over(on.plus(outer[-1], kernel.tile - 1), on.number(kernel.tile))
+    units = reduce(on.times, outer or [inner])
     if not factors:
-        return units, units, str(CHUNK)
-    total = text.value(f"mul i64 {units}, {cost}")
-    least = text.value(f"call i64 @llvm.umax.i64(i64 {cost}, i64 1)")
-    part = text.value(f"udiv i64 {CHUNK}, {least}")
-    chunk = text.value(f"call i64 @llvm.umax.i64(i64 {part}, i64 1)")
+        return units, units, on.number(CHUNK)
+    cost = reduce(on.times, factors)
+    chunk = on.at_least_one(on.over(on.number(CHUNK), on.at_least_one(cost)))
     if not outer:  # whole vectors
-        up = text.value(f"add i64 {chunk}, {text.target.width - 1}")
-        chunk = text.value(f"and i64 {up}, {-text.target.width}")
-    return units, total, chunk
+        vectors = on.over(on.plus(chunk, VECTOR - 1), on.number(VECTOR))
+        chunk = on.times(vectors, on.number(VECTOR))
+    return units, on.times(units, cost), chunk
 
 
 def tiles(text: Text, rows: str, tile: int) -> str:
