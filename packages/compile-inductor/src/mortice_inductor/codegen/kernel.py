@@ -8,11 +8,13 @@ it is dear and an output can keep it.
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any, NamedTuple
 
 from mortice_llvm.ir import Build
 from mortice_llvm.ir import Expr as Place
 from mortice_llvm.ir import Kernel as LoopKernel
+from mortice_llvm.ir import text as kernel_text
 
 from ..ir import index as ix
 from ..ir.cells import Buffer, Cell, Evaluator, Misfit, cells_under
@@ -213,6 +215,9 @@ class _Writer:
 
     def _finished(self) -> Code:
         made = self.build.done()
+        # A name that follows from what the kernel does.
+        digest = hashlib.blake2b(kernel_text(made).encode(), digest_size=16).hexdigest()
+        made = made._replace(name=f"k{digest}")
         params: list[Param] = [("buffer", *p[1:]) for p in self.buffer_params.values()]
         size = {name: self.space.sizes[k] for k, name in self.dims.items()}
         params += [("int", size[n]) for n in made.sizes()]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ..dtypes import DTYPES, DType
 from ..target import Target
@@ -21,6 +21,12 @@ class Text:
         self.block = "entry"
         self._allocas: list[str] = []
         self._count = 0
+        #: Whether multiply-adds of vectors load their constants: see ``Lanes.fma``.
+        self.loads_constants = False
+        # By type: constants that lie in memory, and their places.
+        self._tables: dict[str, dict[str, int]] = {}
+        # By function, block and operand: what has been loaded already.
+        self._loaded: dict[tuple[int, str, str], str] = {}
 
     def fresh(self) -> str:
         """A new number for names of values and blocks."""
@@ -65,6 +71,22 @@ class Text:
         self._allocas.append(f"  {name} = alloca {what}")
         return name
 
+    def constant(self, type_: str, literal: str) -> str:
+        """The address of a number in a table that LLVM does not know the contents of."""
+        table = self._tables.setdefault(type_, {})
+        at, start = table.setdefault(literal, len(table)), f"%{type_}s"
+        line = f"  {start} = freeze ptr @{type_}s"
+        if line not in self._allocas:
+            self._allocas.append(line)
+        return self.value(f"getelementptr {type_}, ptr {start}, i64 {at}")
+
+    def once(self, operand: str, make: Callable[[], str]) -> str:
+        """What ``make`` gives, made once in this block for ``operand``."""
+        key = (id(self._allocas), self.block, operand)
+        if key not in self._loaded:
+            self._loaded[key] = make()
+        return self._loaded[key]
+
     def declare(self, text: str) -> None:
         """Adds a declaration once."""
         self.declared[text] = None
@@ -74,6 +96,9 @@ class Text:
         body: list[str] = []
         for line in self.lines:
             body += [line] if isinstance(line, str) else line
+        for type_, table in self._tables.items():
+            numbers = ", ".join(f"{type_} {literal}" for literal in table)
+            body.append(f"@{type_}s = internal constant [{len(table)} x {type_}] [{numbers}]")
         return "\n".join([*sorted(self.declared), "", *self.helpers.values(), *body, ""])
 
 
@@ -175,8 +200,27 @@ class Lanes:
     def fma(self, a: str, b: str, c: str) -> str:
         """a * b + c, rounded once where the target can."""
         if self.target.fma:
-            return self.call("fma", a, b, c)
+            return self.call("fma", *map(self._loaded, (a, b, c)))
         return self.add(self.mul(a, b), c)
+
+    def _loaded(self, x: str) -> str:
+        """``x``; where constants are loaded, and it is one, from memory.
+
+        LLVM tries the negation of every constant in a multiply-add, lane by lane, and holds as
+        many constants as it can in registers all through a loop, for which it then weighs the
+        lives of the others. Loads it leaves where they are. That spares it a sixth of its time for
+        a body with more constants than there are registers, which is as fast; one with few, which
+        the registers do hold, would be slower by a twentieth.
+        """
+        if not (self.text.loads_constants and self.width > 1 and x.startswith("splat (")):
+            return x
+        type_, literal = x[len("splat (") : -1].split()
+
+        def load() -> str:
+            address = self.text.constant(type_, literal)
+            return self.splat(self.text.value(f"load {type_}, ptr {address}"))
+
+        return self.text.once(f"{self.type} {literal}", load)
 
     def neg(self, a: str) -> str:
         """-a of a float (also of zeros)."""
@@ -300,31 +344,31 @@ class Lanes:
 
     def pieces(self, x: str, size: int) -> list[str]:
         """Cuts a vector into parts of ``size`` lanes."""
-        out: list[str] = []
-        for at in range(0, self.width, size):
-            lanes = ", ".join(f"i32 {at + k}" for k in range(size))
-            out.append(
-                self.text.value(
-                    f"shufflevector {self.type} {x}, {self.type} poison, <{size} x i32> <{lanes}>"
-                )
-            )
-        return out
+        part, tag = self._part(size)
+        fn = f"@llvm.vector.extract.{tag}.{self.suffix}"
+        self.text.declare(f"declare {part} {fn}({self.type}, i64 immarg)")
+        return [
+            self.text.value(f"call {part} {fn}({self.type} {x}, i64 {at})")
+            for at in range(0, self.width, size)
+        ]
 
     def joined(self, parts: list[str]) -> str:
-        """Joins vectors of equal size (a power of two of them) into one of this width."""
+        """Joins vectors of equal size into one of this width."""
         size = self.width // len(parts)
-        reg = self.dtype.register
-        while len(parts) > 1:
-            lanes = ", ".join(f"i32 {k}" for k in range(2 * size))
-            parts = [
-                self.text.value(
-                    f"shufflevector <{size} x {reg}> {a}, <{size} x {reg}> {b}, "
-                    f"<{2 * size} x i32> <{lanes}>"
-                )
-                for a, b in zip(parts[::2], parts[1::2], strict=True)
-            ]
-            size *= 2
-        return parts[0]
+        part, tag = self._part(size)
+        fn = f"@llvm.vector.insert.{self.suffix}.{tag}"
+        self.text.declare(f"declare {self.type} {fn}({self.type}, {part}, i64 immarg)")
+        x = "poison"
+        for k, p in enumerate(parts):
+            x = self.text.value(
+                f"call {self.type} {fn}({self.type} {x}, {part} {p}, i64 {k * size})"
+            )
+        return x
+
+    def _part(self, size: int) -> tuple[str, str]:
+        """The type of ``size`` lanes, and its short name."""
+        lanes = Lanes(self.text, self.dtype.name, size)
+        return lanes.type, lanes.suffix
 
     @property
     def has_float_parts(self) -> bool:

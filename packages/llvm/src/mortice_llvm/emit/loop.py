@@ -120,6 +120,13 @@ class Loop:
             self.inner_stride(self.kernel.buffer(b)) in (0, 1) for b in accessed
         ) and not any(i.op in ("load_at", "store_at") for i in self.instrs)
 
+    def has_many_constants(self) -> bool:
+        """Whether there are more constants than 32 registers hold besides what is computed with; of
+        ``erf`` alone there are. Not measured but on x86.
+        """
+        long = [i.op for i in self.instrs if i.op in LONG]
+        return self.body.target.arch == "x86_64" and (len(long) > 1 or "erf" in long)
+
     def is_short(self) -> bool:
         """Whether the loop does little with consecutive elements: its stores are then spread out.
 
@@ -178,7 +185,9 @@ class Loop:
                       splats, masked)
             for at in range(0, width, width // parts)
         ]  # fmt: skip
+        t.loads_constants = self.has_many_constants()
         new = self._in_turn(turns, held)
+        t.loads_constants = False
         t.do(f"{i}.next = {t.step(i, width)}")
         t.do(f"{i}.more = icmp slt i64 {i}.next, {stop}")
         t.do(f"br i1 {i}.more, label %{loop}, label %{after}")
