@@ -401,3 +401,16 @@ def test_graphs_that_are_built_by_their_sizes_are_told_apart(counts: Counts) -> 
 def test_plain_data_comes_back() -> None:
     value = (1, [2.5, "x", None], {"k": (True, b"y")}, mortice.float32, mortice.device("cpu"))
     assert cache.restored(marshal.loads(marshal.dumps(cache.plain(value), 2))) == value
+
+
+def test_integers_that_no_machine_word_holds(counts: Counts) -> None:
+    """Operators take them as floats do: so does a graph, compiled now or found."""
+
+    def g(x: Any, k: int) -> Any:
+        return x * (k * k) + k
+
+    (x,) = inputs()[:1]
+    for _ in range(2):
+        h = mortice.compile(g, backend="inductor")
+        for k in (3, *[3] * 10, 2**40, 2**31, 2**62, -(2**63) - 1, 10**18, 3):
+            assert_same(h(x, k), g(x, k))

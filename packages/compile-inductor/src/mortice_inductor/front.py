@@ -175,6 +175,7 @@ class Variants:
             if program is None:
                 return None
             program.recipe = partial(_recipe, graph, plan.specs, _apart(plan.specs))
+            program.graph = graph
             made.programs[plan.specs] = made.last = program
         graph.meta.update(made.notes())
         return made
@@ -232,6 +233,7 @@ class Variants:
             if found is None:
                 found = build_program(self, inputs, specs)
                 found.pinned = tuple((k, inputs[k]) for k in self.bound)
+                found.graph = self.graph
                 while len(self.programs) >= self.LIMIT:
                     self.programs.pop(next(iter(self.programs)))
             self.programs[key] = self.last = found

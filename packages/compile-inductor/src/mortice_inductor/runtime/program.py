@@ -52,6 +52,9 @@ def address(a: np.ndarray[Any, Any]) -> int:
     return a.__array_interface__["data"][0]
 
 
+_WORD = 1 << 63
+
+
 class Program:
     """Callable with the graph's inputs; gives the tuple of its outputs.
 
@@ -65,6 +68,8 @@ class Program:
     recipe: Any = None
     #: The key of its code, where both are kept on disk.
     code_key: bytes | None = None
+    #: Gives the graph, for calls with integers that no machine word holds.
+    graph: Callable[[], Any] | None = None
 
     def __init__(
         self, plan: Plan, library: Library, blas: dict[str, int], constants: tuple[Any, ...]
@@ -159,6 +164,12 @@ class Program:
 
     def run(self, inputs: tuple[Any, ...], kept: dict[int, Any] | None) -> tuple[Any, ...]:
         """A call; ``kept``, if given, receives copies of all that lies in memory at its end."""
+        if self.graph is not None and any(
+            not is_float and not -_WORD <= inputs[k] < _WORD for k, _, is_float in self._numbers
+        ):
+            from .foreign import OperatorByOperator
+
+            return OperatorByOperator(self.graph())(*inputs)
         try:
             state = self._free.pop()
         except IndexError:
