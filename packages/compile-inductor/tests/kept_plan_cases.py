@@ -379,6 +379,15 @@ def f(x, w):
 """,
         "lib.g = mortice.compile(lib.b)",
     ),
+    "index error path": (
+        """
+L = [1.0]
+def f(x, w):
+    try: return x * L[2]
+    except IndexError: return x * 3
+""",
+        "lib.L += [2.0, 7.0]",
+    ),
 }
 
 #: Functions whose values may differ from process to process.

@@ -392,3 +392,21 @@ def test_what_differs_is_seen_in_one_process_as_well(name: str) -> None:
         exec(changed, {"lib": lib, "mortice": mortice})
         for _ in range(3):
             assert_same(compiled(*args), function(*args))
+
+
+def test_containers_of_classes_are_looked_into_natively() -> None:
+    class C:
+        table: Any = {"a": 2.0}
+        items: Any = [1.0, 2.0]
+
+    def f(x: Any) -> Any:
+        for v in (*C.items, *C.table.values()):
+            x = x * v + 1
+        return x
+
+    compiled = mortice.compile(f, backend="inductor")
+    x = mortice.ones(2)
+    for change in (lambda: None, lambda: C.items.append(3.0), lambda: C.table.update(b=5.0)):
+        change()
+        for _ in range(20):
+            assert_same(compiled(x), f(x))

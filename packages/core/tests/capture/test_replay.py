@@ -341,3 +341,59 @@ def test_modes_of_users_are_asked_at_each_call(base: Any) -> None:
     for _ in range(3):
         assert compiled(x).tolist() == [3.0] * 4
     assert len(compiled.replay.roots) == 1
+
+
+@pytest.mark.parametrize("calls", [1, 2, 5])
+def test_containers_of_classes_are_looked_into(calls: int) -> None:
+    """That a class has the same list says nothing of what is in it."""
+
+    class C:
+        table: Any = {"a": 2.0, "b": 3.0}
+        items: Any = [1.0, 2.0]
+        names: Any = {1}
+        k = 5.0
+
+    def f(x: Any) -> Any:
+        for v in C.table.values():
+            x = x * v
+        for v in C.items:
+            x = x + v
+        return x * C.k if 1 in C.names else x
+
+    c = compiled(f)
+    x = mortice.ones(2)
+
+    def check() -> None:
+        for _ in range(calls):
+            assert c(x).tolist() == f(x).tolist()
+
+    check()
+    assert len(c.replay.roots) == 1
+    C.table["a"] = 4.0
+    check()
+    C.items.append(3.0)
+    check()
+    C.names.add(2)
+    check()
+    C.names.discard(1)
+    check()
+    del C.table["b"]
+    check()
+    C.items = (1.0,)
+    check()
+
+
+def test_an_index_that_was_out_of_range() -> None:
+    items = [1.0]
+
+    def f(x: Any) -> Any:
+        try:
+            return x * items[1]
+        except IndexError:
+            return x * 3
+
+    c = compiled(f)
+    for _ in range(3):
+        assert c(mortice.ones(1)).tolist() == [3.0]
+    items.append(7.0)
+    assert c(mortice.ones(1)).tolist() == [7.0]

@@ -189,13 +189,18 @@ class _Program:
             found = core.find(source, self.plan.args, self.plan.kwargs)
             if not core.holds(condition, found, self.plan.args, self.plan.kwargs):
                 raise Unsuited("a class that changed meanwhile")
+            if not isinstance(condition, (g.IsMissing, g.IsObject, g.Equals)):
+                self.condition(condition, source)  # the class may have it, and it may be another
         elif isinstance(condition, g.IsMissing):
             self.missing(source)
         else:
-            write = _CONDITIONS.get(type(condition))
-            if write is None:
-                raise Unsuited(f"a condition of kind {type(condition).__name__}")
-            write(self, self.place(source), condition, source)
+            self.condition(condition, source)
+
+    def condition(self, condition: Any, source: Any) -> None:
+        write = _CONDITIONS.get(type(condition))
+        if write is None:
+            raise Unsuited(f"a condition of kind {type(condition).__name__}")
+        write(self, self.place(source), condition, source)
 
     def arguments(self, c_: Any) -> None:
         self.form = (c_.count, c_.names)

@@ -269,6 +269,10 @@ class Writer:
 
     def class_attribute(self, source: ClassAttribute, condition: Any) -> None:
         """The lookup through the MRO, spelt out over the classes' own dicts."""
+        known = self.places.get(id(source))
+        if known is not None:  # looked up already, for another guard on what was found
+            getattr(self, f"on_{type(condition).__name__}")(known, condition)
+            return
         mro: tuple[type, ...] = type.__dict__["__mro__"].__get__(source.cls)
         if id(source.cls) not in self.classes:
             self.classes.add(id(source.cls))

@@ -171,6 +171,7 @@ class _FastWriter(Writer):
             self.class_version(source.cls)
             if source.after is not None:
                 self.class_version(source.after)
+            self.of_class(source, condition)
             return
         if isinstance(source, DictItem) and self.is_fixed(source):
             self.place(source)  # also where nothing was found
@@ -195,6 +196,16 @@ class _FastWriter(Writer):
             self.version(value, dict_version)  # its keys
         else:
             super().guard(guard)
+
+    def of_class(self, source: ClassAttribute, condition: Any) -> None:
+        """What can become false of an object though the class still has it."""
+        if isinstance(condition, (IsMissing, IsObject, Equals)):
+            return
+        value = self.value(source)
+        if isinstance(condition, TensorLike):
+            self.same_tensor(value, condition)
+        elif not (isinstance(condition, HasType) and one_of(type(value), _FIXED_TYPES)):
+            getattr(self, f"on_{type(condition).__name__}")(self.place(source), condition)
 
     def same_tensor(self, t: Any, c: TensorLike) -> None:
         """The tensor has the handle and the keys that it had."""

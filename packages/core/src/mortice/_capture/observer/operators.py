@@ -387,6 +387,8 @@ def _of_sequence(w: Watch, o: Any, key: Any) -> Any:
     if is_tensor(key):
         w.unknown("a list indexed by a tensor")
     elif one_of(type(key), (int, bool)):
+        if not -len(o) <= key < len(o):
+            w.length(o)
         value = o[key]
         w.element(o, key if key >= 0 else len(o) + key)
         return value
