@@ -115,6 +115,11 @@ def test_misspelt_names_get_the_nearest() -> None:
     net = Net()
     with pytest.raises(AttributeError, match=r"no attribute 'fc_1'. Did you mean 'fc1'"):
         _ = net.fc_1
+    with pytest.raises(AttributeError) as caught:  # as a worker process hands it back
+        _ = net.fc_1
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert isinstance(again, AttributeError)
+    assert str(again) == str(caught.value)
     with pytest.raises(AttributeError, match="no submodule 'fc9'"):
         net.get_submodule("fc9")
     with pytest.raises(AttributeError, match=r"no parameter 'wieght'. Did you mean 'weight'"):

@@ -6,7 +6,10 @@ import threading
 import time
 from typing import Any
 
+import pytest
+
 import mortice
+from mortice._capture import recorder as module
 from mortice._capture.recorder import this_thread
 from mortice._dispatch.state import THREAD
 
@@ -48,6 +51,37 @@ def test_another_thread_waits_for_a_step_that_is_half_done(compile: Any) -> None
 
     assert compile(f)(mortice.ones(3)).tolist() == [4, 4, 4]
     assert found == [6]
+
+
+def test_another_thread_records_an_operand_while_its_step_is_made(
+    compile: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two calls share a weight; the second takes it between the first one's look and its step."""
+    weight = mortice.ones(3)
+    taken, ended = threading.Event(), threading.Event()
+    found: list[Any] = []
+
+    def g(x: Any) -> Any:
+        y = x - weight
+        taken.set()
+        ended.wait()
+        return y
+
+    worker = threading.Thread(target=lambda: found.append(compile(g)(mortice.ones(3)).tolist()))
+
+    def slow(recorder: Any, call: Any, args: Any, *rest: Any) -> Any:
+        if any(a is weight for a in args) and not worker.ident:
+            worker.start()
+            taken.wait()
+        return made(recorder, call, args, *rest)
+
+    made = module.make_step
+    monkeypatch.setattr(module, "make_step", slow)
+    got = compile(lambda x: x * weight + 1)(mortice.ones(3)).tolist()
+    ended.set()
+    worker.join()
+    assert got == [2, 2, 2]
+    assert found == [[0, 0, 0]]
 
 
 def test_another_thread_writes_what_was_recorded_as_read(compile: Any) -> None:

@@ -20,7 +20,7 @@ from mortice._capture.kernels import Call, bind
 from mortice._capture.making import make_step
 from mortice._capture.native_seam import NATIVE_RECORDER
 from mortice._capture.reading import settle
-from mortice._capture.signature import signature_of
+from mortice._capture.signature import cell_of, signature_of
 from mortice._capture.trace import CallTrace, SegmentRun, ValueRead
 from mortice._capture.tree import Leaf, Output, Step, Tree
 from mortice._capture.writes import write
@@ -32,6 +32,10 @@ from mortice._tensor.storage import Storage
 from mortice._tensor.tensor import Tensor
 
 _new = object.__new__
+
+
+class _TakenError(Exception):
+    """Another thread has recorded what uses an operand's memory, while a step was made for it."""
 
 
 class _Turn:
@@ -142,31 +146,38 @@ class Recorder:
 
     def record(self, call: Call, args: tuple[Any, ...]) -> Any:
         """Record a call that is not the one that came last time; returns its results."""
-        for t in infer.tensors_in(args):
-            self._settle_foreign(t)
-        with self.lock:
-            self._rewind()
-            exported = [t for t in infer.tensors_in(args) if is_exported(t)]
-            if exported:
-                replaced = snapshots(call, args)
-                if replaced is None:
-                    return self.run_now(call.op, call.beneath, args)
-                args = replaced
-            flushes = -1
-            step: Step | None = None
-            while flushes != self.flushes:  # again where a shape rule has read values
+        while True:
+            for t in infer.tensors_in(args):
+                self._settle_foreign(t)
+            with self.lock:
+                try:
+                    return self._record(call, args)
+                except _TakenError:
+                    continue  # by another thread's recorder, which waits for no lock of this one's
+
+    def _record(self, call: Call, args: tuple[Any, ...]) -> Any:
+        self._rewind()
+        exported = [t for t in infer.tensors_in(args) if is_exported(t)]
+        if exported:
+            replaced = snapshots(call, args)
+            if replaced is None:
+                return self.run_now(call.op, call.beneath, args)
+            args = replaced
+        flushes = -1
+        step: Step | None = None
+        while flushes != self.flushes:  # again where a shape rule has read values
+            flushes = self.flushes
+            verdict = self.hazards.check(self, call, args)
+            if self.draws is not None and not self.draws.fits(call.op, args):
+                verdict = FLUSH
+            if verdict == FLUSH:
+                self.flush("memory is seen in a way that no graph has", allowed=True)
                 flushes = self.flushes
                 verdict = self.hazards.check(self, call, args)
-                if self.draws is not None and not self.draws.fits(call.op, args):
-                    verdict = FLUSH
-                if verdict == FLUSH:
-                    self.flush("memory is seen in a way that no graph has", allowed=True)
-                    flushes = self.flushes
-                    verdict = self.hazards.check(self, call, args)
-                step = None if verdict else self._find(call, args)
-            if step is None:
-                return self.run_now(call.op, call.beneath, args)
-            return self.advance(step, args)
+            step = None if verdict else self._find(call, args)
+        if step is None:
+            return self.run_now(call.op, call.beneath, args)
+        return self.advance(step, args)
 
     def advance(self, step: Step, args: tuple[Any, ...]) -> Any:
         """Take a step whose operands are bound: its effects on Python objects, and its results."""
@@ -208,10 +219,16 @@ class Recorder:
             self.at.children[signature] = step
             self.tree.size += 1
         for leaf, t in zip(step.new_leaves, fresh):
-            if not bind(self, leaf, t):
+            if bind(self, leaf, t):
+                continue
+            pending = cell_of(t).pending
+            if pending is None and bind(self, leaf, t):
+                continue  # another thread had it, and has done
+            if pending is None or pending is self:
                 raise InvalidState(
                     f"{call.op.qualified}: an operand changed while it was recorded."
                 )
+            raise _TakenError
         numbers = [args[i] for i in step.number_positions]
         self.numbers.extend(numbers)
         return step

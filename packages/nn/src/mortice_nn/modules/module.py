@@ -559,6 +559,9 @@ class _NoAttribute(UnknownName):
             message if self._name.startswith("__") else message + _nearest(self._name, self._known)
         )
 
+    def __reduce__(self) -> Any:
+        return UnknownName, (str(self),)  # without the module, which may not be pickled
+
 
 def _nearest(name: str, choices: Any) -> str:
     near = [choice for choice in choices if abs(len(choice) - len(name)) <= 3]
