@@ -171,7 +171,12 @@ def set_default_dtype(d: dtype) -> None:
         raise ArgumentError(
             f"only floating-point types are supported as the default type, not {d!r}"
         )
+    changed = d is not _dtypes.default.dtype
     _dtypes.default.dtype = d
+    if changed:
+        from mortice._dispatch.operator import clear_tables
+
+        clear_tables()  # what was recorded knows the dtype of what it makes
 
 
 def get_default_dtype() -> dtype:

@@ -609,3 +609,25 @@ def test_a_result_comes_where_an_input_was_expected(compile: Any) -> None:
     x, y = mortice.ones(2), mortice.zeros(2)
     for own in (False, True, True, False):
         same(compiled(x, y, own), f(x, y, own))
+
+
+@pytest.mark.parametrize("runs", [False, True])
+def test_the_default_dtype_is_that_of_the_call(runs: bool) -> None:
+    """Of what factories make, also where the same operators were recorded with another."""
+    seen: list[int] = []
+
+    def f(x: Any) -> Any:
+        if runs:
+            seen.append(1)
+        return mortice.ones(3) + mortice.arange(3) / 2, x * 2
+
+    c = mortice.compile(f, backend="eager")
+    x = mortice.ones(2)
+    before = mortice.get_default_dtype()
+    try:
+        for dtype in (mortice.float32, mortice.float64, mortice.float32):
+            mortice.set_default_dtype(dtype)
+            for _ in range(3):
+                assert [t.dtype for t in c(x)] == [dtype, mortice.float32]
+    finally:
+        mortice.set_default_dtype(before)

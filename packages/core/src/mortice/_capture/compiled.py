@@ -25,6 +25,7 @@ from mortice._capture.trace import CallTrace
 from mortice._capture.tree import TREE_STEPS, Step, Tree, path
 from mortice._capture.verdict import Verdict
 from mortice._dispatch.state import GLOBAL, THREAD, unrecorded, watch_memory
+from mortice._types.dtypes import default as default_dtype
 
 #: Graphs that are kept beyond the limit of those that are compiled for a place.
 UNCOMPILED = 64
@@ -244,14 +245,18 @@ class Compiled:
 
     def _place_adopted(self) -> None:
         """Let paths that are recorded after all find the graphs of kept plans."""
+        later: list[Segment] = []
         for segment in self._adopted:
             captured = segment.captured
+            if captured.default_dtype is not default_dtype.dtype:
+                later.append(segment)
+                continue
             steps, wanted = captured.path()
             now = outline(steps, wanted, captured.numbers)
             family = self._families.setdefault(now.key, Family())
             family.variants.append(Variant(segment, now.values, (), [None] * len(captured.numbers)))
             family.samples.append(now.values)
-        self._adopted = []
+        self._adopted = later
 
     def _is_worth_keeping(self, segment: Segment) -> bool:
         """Whether another call may want it. Of graphs beyond the limit there may be one per call."""

@@ -14,6 +14,7 @@ from typing import Any
 
 from mortice._capture.tree import Slot, Step
 from mortice._dispatch.keys import VIEW
+from mortice._types.dtypes import default as default_dtype
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,8 @@ def outline(steps: Sequence[Step], wanted: Sequence[Slot], numbers: Sequence[Any
     found = _Outliner()
     parts = [found.step(i, step) for i, step in enumerate(steps)]
     kinds = tuple(type(x) for x in numbers)
-    key = (*parts, kinds, tuple(found.places[cell] for cell in wanted))
+    places = tuple(found.places[cell] for cell in wanted)
+    key = (*parts, kinds, places, default_dtype.dtype)
     return Outline(key, tuple(found.values), tuple(found.spots))
 
 

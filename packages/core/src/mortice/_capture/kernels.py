@@ -28,6 +28,7 @@ from mortice._dispatch.state import GLOBAL, THREAD, unrecorded
 from mortice._tensor import rows
 from mortice._tensor.make import storage_of
 from mortice._tensor.tensor import Tensor
+from mortice._types.dtypes import default as default_dtype
 
 #: Keys under which operators are not recorded: they run, and what was recorded runs before them.
 _NOT_RECORDED = K.MODE | K.PYTHON | K.META | K.FAKE
@@ -365,12 +366,13 @@ def same(a: Any, b: Any) -> bool:
     return a == b and (type(a) is not float or repr(a) == repr(b))
 
 
-#: (operator, key set, its registered kernels) -> Call, which outlives the dispatch tables.
+#: (operator, key set, default dtype, its registered kernels) -> Call, which outlives the dispatch
+#: tables. The default dtype is that of what factories make, which is known once it was recorded.
 _CALLS: dict[Any, Call] = {}
 
 
 def call_of(op: Operator, keys: int) -> Call:
-    known = (op, keys, tuple((k, *map(id, v)) for k, v in op.kernels.items()))
+    known = (op, keys, default_dtype.dtype, tuple((k, *map(id, v)) for k, v in op.kernels.items()))
     found = _CALLS.get(known)
     if found is None:
         found = _CALLS.setdefault(known, Call(op, keys))

@@ -24,6 +24,7 @@ from mortice._tensor.make import empty
 from mortice._types import layout
 from mortice._types.device import Device
 from mortice._types.dtypes import by_name
+from mortice._types.dtypes import default as default_dtype
 
 _NOTHING = Outline((), (), ())
 
@@ -34,6 +35,8 @@ class Retraced(Captured):
     def __init__(self, text: bytes, numbers: Sequence[Any]) -> None:
         super().__init__((), (), numbers, (), Symbols.none(_NOTHING))
         self.kept_text = text
+        #: With which it was recorded, and is again.
+        self.default_dtype = default_dtype.dtype
 
     def text(self) -> bytes | None:
         return self.kept_text
@@ -41,8 +44,13 @@ class Retraced(Captured):
     def path(self) -> tuple[list[Step], list[Slot]]:
         """The steps of the recording, and the memories that somebody saw at its end."""
         assert self.kept_text is not None
-        with unrecorded(flush=False):
-            return _Reader(self.numbers).read(marshal.loads(self.kept_text))  # noqa: S302  our own
+        present = default_dtype.dtype
+        default_dtype.dtype = self.default_dtype
+        try:
+            with unrecorded(flush=False):
+                return _Reader(self.numbers).read(marshal.loads(self.kept_text))  # noqa: S302  our own
+        finally:
+            default_dtype.dtype = present
 
     def _build(self) -> None:
         self.steps, self.wanted = self.path()

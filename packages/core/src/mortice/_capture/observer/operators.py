@@ -128,7 +128,9 @@ def _by_methods(
     w: Watch, native: Function, a: Any, b: Any, names: list[str], reflected: str, symbol: str
 ) -> Any:
     """Python's protocol, for operands whose methods are Python functions."""
-    subclass = type(b) is not type(a) and type(a) in type.__dict__["__mro__"].__get__(type(b))
+    subclass = type(b) is not type(a) and type(a) in _mro(type(b))
+    if not is_plain(b):
+        w.entry(type(b), reflected)  # guards its bases, too
     if not subclass:
         for name in names:
             method = method_of(w, a, name)
@@ -189,6 +191,8 @@ def compare(w: Watch, symbol: str, a: Any, b: Any) -> Any:
         is_same(w, a, b)
         return native(a, b)
     first, second = (a, name), (b, other)
+    if not _simple(b):
+        w.entry(type(b), other)  # guards its bases, too
     if type(b) is not type(a) and type(a) in _mro(type(b)):
         first, second = second, first
     return _compared(w, symbol, first, second)
