@@ -14,6 +14,7 @@ from typing import Any
 
 import mortice
 from mortice._capture import instances, recorder
+from mortice._compile.explain import report_of
 
 RECORDED = [0]
 
@@ -62,7 +63,7 @@ def played(lib: Any, change: str, times: int) -> dict[str, Any]:
     return {
         "same": good, "kept": verdict.kept, "observed": verdict.observed, "recorded": recorded,
         "nodes": [s.nodes for s in own.segments], "reasons": list(map(str, verdict.reasons)),
-        "misses": verdict.misses,
+        "misses": verdict.misses, "calls": str(report_of(own)).splitlines()[1],
     }  # fmt: skip
 
 

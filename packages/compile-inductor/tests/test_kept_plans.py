@@ -159,6 +159,12 @@ def test_a_second_process_observes_and_records_nothing(folder: Folder) -> None:
     assert all(one["nodes"][0] for one in first.values())
 
 
+def test_a_report_says_that_a_plan_was_found(folder: Folder) -> None:
+    folder.write(PLAIN)
+    assert folder.run()["calls"].startswith("verdict: replay; calls observed 1, ")
+    assert folder.run()["calls"].startswith("verdict: replay; calls found 1, observed 0, ")
+
+
 def test_a_function_called_once_is_not_kept(folder: Folder) -> None:
     folder.write(PLAIN)
     for _ in range(2):

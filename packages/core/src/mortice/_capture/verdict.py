@@ -46,10 +46,20 @@ class Verdict:
             return "always run"
         return "replay" if self.observed or self.kept else "not called yet"
 
+    @property
+    def calls(self) -> dict[str, int]:
+        """What became of calls, by kind; plans from disk stand before them, if there were any."""
+        found = {"found": self.kept} if self.kept else {}
+        return {
+            **found,
+            "observed": self.observed,
+            "replayed": self.replayed,
+            "resumed": self.resumed,
+        }
+
     def lines(self) -> list[str]:
         """As a report shows it."""
-        kept = f"found {self.kept}, " if self.kept else ""
-        counts = f"{kept}observed {self.observed}, replayed {self.replayed}, resumed {self.resumed}"
+        counts = ", ".join(f"{kind} {count}" for kind, count in self.calls.items())
         text = [f"verdict: {self.name}; {counts}"]
         text += [f"  {reason}" for reason in self.reasons]
         text += [f"  missed: {miss}" for miss in self.misses]

@@ -58,7 +58,8 @@ class Report:
             ``fullgraph=True`` refuses. ends: Ends that it allows, as behind operators that may
             refuse values.
         verdict: ``replay``, ``always run`` or ``not called yet``; reasons: Why a call is not
-            replayed. calls: Kind -> how many were observed, replayed, or resumed half-way.
+            replayed. calls: Kind -> how many were observed, replayed, or resumed half-way; before
+            them ``found``, plans from disk, if there were any.
         guards: What replayed calls depend on. misses: Guards that failed, and what was found.
     """
 
@@ -105,7 +106,7 @@ def report_of(compiled: Any) -> Report:
         _ends(compiled, allowed=True),
         verdict.name,
         tuple(map(str, verdict.reasons)),
-        {name: getattr(verdict, name) for name in ("observed", "replayed", "resumed")},
+        verdict.calls,
         tuple(_guards(compiled.replay)),
         tuple(verdict.misses),
     )
