@@ -106,6 +106,11 @@ def f(x, w, a):
 def calls():
     return [(data(6, 8), data(8, 4, seed=3), a) for a in (0.5, 1.5, 2.5)]
 """,
+    "operators by name": """
+OPS = (mortice.ops.aten.relu, mortice.ops.aten.add.Tensor)
+def f(x, w):
+    return OPS[1](OPS[0](x), OPS[0](w).sum())
+""",
     "containers": """
 def f(x, w):
     y = x @ w

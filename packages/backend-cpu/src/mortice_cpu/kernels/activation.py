@@ -406,7 +406,8 @@ def glu_backward(grad: Any, self: Any, dim: int) -> Any:
     a, b = _halves(operand(self, kind), dim)
     with np.errstate(all="ignore"):
         s = _sigmoid(b)
-        return finished(np.concatenate((g * s, g * a * s * (1 - s)), dim), self._t)
+        both = np.concatenate((g * s, g * a * s * (1 - s)), dim)
+        return finished(np.ascontiguousarray(both), self._t)
 
 
 KERNELS: dict[str, Kernel] = {

@@ -8,7 +8,7 @@ from typing import Any
 from mortice._base.errors import DTypeError, ShapeError
 from mortice._ops.formulas import call, conj, zeros_like
 from mortice._ops.unary import backward_like, unary, unary_real
-from mortice._types.shapes import dense_strides_like, elementwise_strides, strides_as, wrap_dim
+from mortice._types.shapes import elementwise_strides, strides_as, wrap_dim
 
 #: SELU's constants (Klambauer et al., 2017).
 SELU_ALPHA = 1.6732632423543772848170429916717
@@ -64,7 +64,7 @@ def glu(self: Any, dim: int) -> Any:
 
 def glu_backward(grad: Any, self: Any, dim: int) -> Any:
     glu(self, dim)
-    return tuple(self._a.shape), self._t, dense_strides_like(self._a.shape, self.stride())
+    return tuple(self._a.shape), self._t
 
 
 # -- composites ------------------------------------------------------------------------------------

@@ -16,7 +16,12 @@ from typing import Any, NamedTuple
 from mortice._capture.guards import Ref
 from mortice._capture.identity import module_of
 from mortice._capture.kept.files import FileMark, Unnamed, hash_of, is_known, is_standard, mark_of
-from mortice._capture.observer.framework import IN_GRAPH, is_library, is_ours
+from mortice._capture.observer.framework import (
+    IN_GRAPH,
+    is_library,
+    is_operator_object,
+    is_ours,
+)
 from mortice._types.dtypes import DType
 
 #: A tuple that begins with the kind of the object, for marshal.
@@ -27,6 +32,8 @@ def describe(value: Any) -> Description:
     """What an object is. Raises Unnamed."""
     if issubclass(type(value), type):
         return _type(value)
+    if is_operator_object(value):
+        return _operator(value)
     write = _DESCRIBE.get(type(value))
     if write is None:
         raise Unnamed(f"a {type(value).__name__}")
@@ -65,6 +72,14 @@ def _type(cls: Any) -> Description:
 
 #: What stands in classes under names of two underscores without being a method; Python adds some later.
 _DATA = (dict, str, tuple, type(None), types.MappingProxyType)
+
+
+def _operator(value: Any) -> Description:
+    """``mortice.ops.aten.add``, or an overload of it: what those of others do only their packages know."""
+    name = str(value)
+    if name.partition(".")[0] not in ("aten", "prims"):
+        raise Unnamed(f"operator {name}")
+    return "operator", name
 
 
 def _module(module: Any) -> Description:

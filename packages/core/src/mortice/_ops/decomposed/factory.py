@@ -23,6 +23,7 @@ def linspace(
     """From both ends to the middle, so that both are met exactly."""
     dtype = dtype or dtypes.default.dtype
     inner = dtype if dtype.is_floating_point else dtypes.float64
+    start, end = _ends(start, end, steps, dtype)
     i = _range(steps, device, dtype=inner)
     if steps == 1:
         return (i + start).to(dtype)
@@ -31,10 +32,17 @@ def linspace(
     return call("where.self", first, start + i * step, end - (steps - 1 - i) * step).to(dtype)
 
 
+def _ends(start: Any, end: Any, steps: Any, dtype: Any) -> tuple[Any, Any]:
+    """Between integers the ends are integers, too, but for a single one."""
+    whole = not (dtype.is_floating_point or dtype.is_complex or steps == 1)
+    return (int(start), int(end)) if whole else (start, end)
+
+
 def logspace(
     start: Any, end: Any, steps: Any, base: float, dtype: Any, layout: Any, device: Any, pin: Any
 ) -> Any:
     dtype = dtype or dtypes.default.dtype
     inner = dtype if dtype.is_floating_point else dtypes.float64
+    start, end = _ends(start, end, steps, dtype)
     powers = linspace(start, end, steps, inner, layout, device, pin)
     return call("pow.Scalar", base, powers).to(dtype)
