@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
 import threading
 import warnings
@@ -13,6 +14,7 @@ from comparing import same
 
 import mortice
 from mortice import errors
+from mortice._capture.segment import Segment
 
 
 def chain(x: Any, y: Any) -> Any:
@@ -597,6 +599,22 @@ def test_what_never_repeats_is_not_kept(compile: Any, monkeypatch: Any) -> None:
     same(compiled(mortice.ones(2), 50), compiled.fn(mortice.ones(2), 50))
     assert len(compiled.segments) == 5
     assert sum(tree.size for tree in compiled._trees) <= 20
+
+
+@pytest.mark.filterwarnings("ignore:.*recompile_limit")
+def test_graphs_that_never_repeat_are_not_held(compile: Any, monkeypatch: Any) -> None:
+    from mortice._capture import compiled as module
+
+    monkeypatch.setattr(module, "UNCOMPILED", 3)
+    monkeypatch.setattr(module, "TREE_STEPS", 2000)
+    compiled = compile(lambda x, n: mortice.nn.functional.pad(x, (n, 0)) * 2, recompile_limit=2)
+    gc.collect()
+    before = sum(type(o) is Segment for o in gc.get_objects())
+    for n in range(1, 80):
+        same(compiled(mortice.ones(2), n), compiled.fn(mortice.ones(2), n))
+    gc.collect()
+    held = sum(type(o) is Segment for o in gc.get_objects()) - before
+    assert held <= 5 + 2000 // module.UNKEPT
 
 
 def test_a_result_comes_where_an_input_was_expected(compile: Any) -> None:

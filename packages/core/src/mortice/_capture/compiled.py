@@ -29,6 +29,8 @@ from mortice._types.dtypes import default as default_dtype
 
 #: Graphs that are kept beyond the limit of those that are compiled for a place.
 UNCOMPILED = 64
+#: As how many steps each other one counts in the tree that holds it, which is given up the sooner.
+UNKEPT = 200
 
 
 class Compiled:
@@ -231,6 +233,8 @@ class Compiled:
                     family.variants.append(variant)
                     family.samples.append(now.values)
                     self.segments.append(variant.segment)
+                else:
+                    recorder.tree.size += UNKEPT
             check = variant.number_check(now.values)
             return Plan(variant.segment, wanted, steps, mask, check)
 
