@@ -397,3 +397,23 @@ def test_an_index_that_was_out_of_range() -> None:
         assert c(mortice.ones(1)).tolist() == [3.0]
     items.append(7.0)
     assert c(mortice.ones(1)).tolist() == [7.0]
+
+
+def test_one_object_asked_for_by_two_names_may_be_another_at_each_call() -> None:
+    class C:
+        items: Any = [1.0]
+
+    items = C.items
+
+    def f(x: Any, y: Any) -> Any:
+        x = x * 2 if x is y else x + y
+        return x + 1 if C.items is items else x - 1
+
+    c = compiled(f)
+    for _ in range(5):
+        x, y = mortice.ones(1), mortice.full((1,), 5.0)
+        assert c(x, x).tolist() == [3.0]
+        assert c(x, y).tolist() == [7.0]
+    assert len(c.replay.roots) == 2
+    C.items = [1.0]
+    assert c(x, x).tolist() == [1.0]

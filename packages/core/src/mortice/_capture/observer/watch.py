@@ -238,7 +238,8 @@ class Watch:
         self.guard(source, HasType(type(value)))
 
     def _second_path(self, source: Source, known: Source, value: Any) -> Any:
-        if one_of(type(value), _BY_IDENTITY) or isinstance(known, ClassAttribute):
+        held = isinstance(known, ClassAttribute) and isinstance(self._held(value), IsObject)
+        if held or one_of(type(value), _BY_IDENTITY):
             self.guard(source, IsObject(Ref(value)))
         else:
             self.guard(source, IsSame(known))
@@ -280,7 +281,9 @@ class Watch:
 
     def identity(self, a: Any, b: Any) -> None:
         """Whether two outer objects are one matters."""
-        if a is b or is_plain(a) or is_plain(b):
+        if a is b:
+            return  # paths that lead to an object already known are guarded to lead to that one
+        if is_plain(a) or is_plain(b):
             self.pin(a)
             self.pin(b)
             return
@@ -449,6 +452,13 @@ class Watch:
         if id(source) not in self._read:
             self._read.add(id(source))
             self.guard(source, IsMissing() if value is MISSING else self._held(value))
+            known = None if is_plain(value) else self._sources.get(id(value))
+            if (
+                known is not None
+                and known is not source
+                and not isinstance(self._held(value), IsObject)
+            ):
+                self.guard(source, IsSame(known))
             if value is not MISSING and not is_plain(value) and not self.is_fresh(value):
                 self.know(value, source)
                 for part in _FUNCTIONS.get(type(value), ()):
