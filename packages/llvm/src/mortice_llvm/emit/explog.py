@@ -66,10 +66,13 @@ def expm1_between(v: Lanes, x: str) -> str:
         n, ni = v.round_product(x, LOG2E)
         r = v.fma(n, v.c(-LN2), x)
     else:
-        r, _, ni = _reduced(v, x)
-    bias, fraction = _FORMAT[v.dtype.bits]
-    ints = v.ints
-    power = v.from_bits(ints.op("shl", ints.add(ni, ints.c(bias)), ints.c(fraction)))
+        r, n, ni = _reduced(v, x)
+    if v.has_float_parts:
+        power = v.scale(v.c(1.0), n, ni)
+    else:
+        bias, fraction = _FORMAT[v.dtype.bits]
+        ints = v.ints
+        power = v.from_bits(ints.op("shl", ints.add(ni, ints.c(bias)), ints.c(fraction)))
     return v.fma(exp_poly(v, r), power, v.sub(power, v.c(1.0)))
 
 

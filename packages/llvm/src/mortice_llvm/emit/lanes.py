@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from ..dtypes import DTYPES, DType
 from ..target import Target
@@ -344,13 +345,14 @@ class Lanes:
 
     def pieces(self, x: str, size: int) -> list[str]:
         """Cuts a vector into parts of ``size`` lanes."""
+        places = range(0, self.width, size)
+        if x.startswith("splat ("):
+            return [x] * len(places)
         part, tag = self._part(size)
         fn = f"@llvm.vector.extract.{tag}.{self.suffix}"
         self.text.declare(f"declare {part} {fn}({self.type}, i64 immarg)")
-        return [
-            self.text.value(f"call {part} {fn}({self.type} {x}, i64 {at})")
-            for at in range(0, self.width, size)
-        ]
+        cuts = [f"call {part} {fn}({self.type} {x}, i64 {at})" for at in places]
+        return [self.text.once(cut, partial(self.text.value, cut)) for cut in cuts]
 
     def joined(self, parts: list[str]) -> str:
         """Joins vectors of equal size into one of this width."""
