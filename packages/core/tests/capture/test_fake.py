@@ -162,6 +162,20 @@ def test_gradients(mode, env):
     assert str(tuple(gg.shape)) == "(s0, 4)" and env.guards == ()
 
 
+@pytest.mark.parametrize("dim", [0, 1])
+@pytest.mark.parametrize("shape", [(2, 4), (6, 2), (4, 4)])
+def test_the_gradient_of_glu_lies_row_by_row(mode, shape, dim):
+    """Whatever its input does, as PyTorch's; the fake says so, too."""
+    real = mortice.randn(*reversed(shape)).t().requires_grad_()
+    fake = mode.from_tensor(real.detach()).requires_grad_()
+    found = []
+    for x in (real, fake):
+        y = mortice.ops.aten.glu(x, dim)
+        (grad,) = mortice.autograd.grad(y, x, mortice.ones_like(y))
+        found.append((tuple(grad.shape), grad.stride()))
+    assert found[0] == found[1] == (shape, (shape[1], 1))
+
+
 def test_sizes_that_depend_on_values(mode, env):
     x = mode.from_tensor(mortice.ones(3, 4))
     n = mortice.nonzero(x)
