@@ -144,7 +144,7 @@ def test_what_follows_sees_every_element_once_and_finished(product, m, n, k):
 @pytest.mark.parametrize("name", sorted(target.TARGETS))
 def test_compiles_for_every_target(name, dtype):
     made = target.named(name)
-    assert len(compile_text(module_text(made, dtype), made)) > 1000
+    assert len(compile_text(module_text(made, dtype, "product"), made)) > 1000
 
 
 def test_choice_follows_the_measured_limits(monkeypatch):

@@ -295,7 +295,7 @@ def build_program(variants: Variants, inputs: tuple[Any, ...], specs: tuple[Spec
         with variants.snapshot.entered():
             return _planned(variants, inputs, specs, same, short)
     except DataDependent as reason:
-        from .runtime.foreign import OperatorByOperator
+        from .runtime.operators import OperatorByOperator
 
         logger = active_logger("fusion")
         if logger is not None:

@@ -1,4 +1,4 @@
-"""Other threads that use what a call has recorded."""
+"""Several threads: what they use of each other's recordings, and one function compiled for all."""
 
 from __future__ import annotations
 
@@ -121,3 +121,77 @@ def test_a_recorder_goes_from_thread_to_thread(compile: Any) -> None:
         assert own == result == [2 * turn + 1] * 2
         assert THREAD.recorder is None
         found.clear()
+
+
+def test_two_threads_run_one_compiled_function(compile: Any) -> None:
+    def f(x: Any) -> Any:
+        y = x * 2
+        if y.sum() > 0:
+            y = y + 1
+        return y.cumsum(0)
+
+    compiled = compile(f)
+    wrong: list[Any] = []
+
+    def work(sign: float) -> None:
+        x = mortice.full((3,), sign)
+        want = f(x).tolist()
+        for _ in range(100):
+            got = compiled(x).tolist()
+            if got != want:
+                wrong.append((got, want))
+
+    workers = [threading.Thread(target=work, args=(s,)) for s in (1.0, -1.0, 2.0, -2.0)]
+    for w in workers:
+        w.start()
+    for w in workers:
+        w.join()
+    assert wrong == []
+    assert len(compiled.segments) == 3
+
+
+def test_operators_of_other_threads_run_as_ever(compile: Any) -> None:
+    started, done = threading.Event(), threading.Event()
+    seen: list[Any] = []
+
+    def other() -> None:
+        started.wait()
+        seen.append((mortice.ones(3) @ mortice.ones(3)).item())
+        x = mortice.ones(2, requires_grad=True)
+        (x * 3).sum().backward()
+        seen.append(x.grad.tolist())
+        done.set()
+
+    worker = threading.Thread(target=other)
+    worker.start()
+
+    def f(x: Any) -> Any:
+        y = x + 1
+        started.set()
+        done.wait()
+        return y
+
+    assert compile(f)(mortice.ones(1)).tolist() == [2]
+    worker.join()
+    assert seen == [3.0, [3.0, 3.0]]
+
+
+def test_state_changed_by_another_thread_during_a_call(compile: Any) -> None:
+    factor = [2.0]
+    ready, changed = threading.Event(), threading.Event()
+
+    def change() -> None:
+        ready.wait()
+        factor[0] = 10.0
+        changed.set()
+
+    def f(x: Any) -> Any:
+        y = x * factor[0]
+        ready.set()
+        changed.wait()
+        return y * factor[0]
+
+    worker = threading.Thread(target=change)
+    worker.start()
+    assert compile(f)(mortice.ones(1)).tolist() == [20]
+    worker.join()

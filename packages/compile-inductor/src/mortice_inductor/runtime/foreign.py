@@ -14,6 +14,7 @@ from ..codegen.kernel import Code
 from ..ir.refusal import Refusal
 from ..plan import CallStep
 from ..specs import NumberSpec, Spec, mortice_dtype
+from .operators import OperatorByOperator
 from .program import find_operator
 
 # Products and random numbers are the device's own operators.
@@ -54,29 +55,6 @@ def device_program(gm: Any, inputs: tuple[Any, ...], specs: tuple[Spec, ...], de
 
 def _device_of(inputs: tuple[Any, ...]) -> Any:
     return next(x.device for x in inputs if isinstance(x, mortice.Tensor) and not x.is_cpu)
-
-
-class OperatorByOperator:
-    """A graph run by the dispatcher, for any inputs."""
-
-    def __init__(self, gm: Any) -> None:
-        self.gm = gm
-
-    @property
-    def fast(self) -> Any:
-        """Itself: there is no shorter way."""
-        return self
-
-    def code(self) -> str:
-        """What is shown of it."""
-        return "; the graph runs operator by operator"
-
-    def fits(self, inputs: tuple[Any, ...]) -> bool:
-        """True: the dispatcher looks at the inputs itself."""
-        return True
-
-    def __call__(self, *inputs: Any) -> tuple[Any, ...]:
-        return tuple(self.gm(*inputs))
 
 
 class DeviceProgram:

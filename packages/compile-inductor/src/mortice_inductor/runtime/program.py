@@ -19,6 +19,7 @@ from ..ir.values import UPDATING_COPIES
 from ..plan import CallStep, Plan
 from ..specs import GeneratorSpec, NumberSpec, OtherSpec, TensorSpec, mortice_dtype
 from .heap import PAGES
+from .operators import OperatorByOperator
 
 _CPU = mortice.device("cpu")
 #: Kinds of buffers that a call allocates.
@@ -167,8 +168,6 @@ class Program:
         if self.graph is not None and any(
             not is_float and not -_WORD <= inputs[k] < _WORD for k, _, is_float in self._numbers
         ):
-            from .foreign import OperatorByOperator
-
             return OperatorByOperator(self.graph())(*inputs)
         try:
             state = self._free.pop()

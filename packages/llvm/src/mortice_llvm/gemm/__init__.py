@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 __all__ = ["address", "prefers_blas"]
 
+#: Of the function, in each type's code.
+NAME = "mortice_tile"
 _loaded: dict[str, Library] = {}
 
 
@@ -26,11 +28,6 @@ def __getattr__(name: str) -> Any:
     from .choice import prefers_blas
 
     return prefers_blas
-
-
-def name_of(dtype: str) -> str:
-    """The name of the function for ``dtype`` (``f32`` or ``f64``)."""
-    return f"mortice_tile_{dtype}"
 
 
 def address(dtype: str) -> int:
@@ -44,8 +41,8 @@ def address(dtype: str) -> int:
     def text(target: Target) -> str:
         from .tile import module_text
 
-        return module_text(target, dtype)
+        return module_text(target, dtype, NAME)
 
     if dtype not in _loaded:
         _loaded[dtype] = load(f"tile {dtype}".encode(), text, uses_pool=False)
-    return _loaded[dtype].address(name_of(dtype))
+    return _loaded[dtype].address(NAME)

@@ -22,7 +22,6 @@ from ..dtypes import DTYPES
 from ..emit.kernel import attributes
 from ..emit.lanes import Lanes, Text
 from ..target import Target
-from . import name_of
 from .shape import SHAPES
 
 #: k's of a panel: 256 x 48 floats are 48 KiB.
@@ -45,8 +44,8 @@ PARAMETERS = (
 )
 
 
-def module_text(target: Target, dtype: str) -> str:
-    """The module with the function ``name_of(dtype)``. C is row-major; all is in elements."""
+def module_text(target: Target, dtype: str, name: str) -> str:
+    """The module with the function ``name`` for ``dtype`` (``f32`` or ``f64``). C is row-major; all is in elements."""
     text = Text(target)
     text.declare("declare i64 @llvm.smin.i64(i64, i64)")
     tile = _Tile(text, dtype)
@@ -54,7 +53,7 @@ def module_text(target: Target, dtype: str) -> str:
         tile.copy(vectors)
         tile.rows(vectors)
     tile.flip()
-    tile.entry()
+    tile.entry(name)
     return text.module() + attributes(target) + "\n"
 
 
@@ -343,10 +342,10 @@ class _Tile:
 
     # -- the whole -----------------------------------------------------------------------------
 
-    def entry(self) -> None:
+    def entry(self, name: str) -> None:
         """Slices of k, groups of panels, blocks of rows; after the last slice, what follows."""
         t, columns = self.text, self.shape.vectors * self.width
-        t.lines.append(f"define void @{name_of(self.dtype)}({PARAMETERS}) #0 {{")
+        t.lines.append(f"define void @{name}({PARAMETERS}) #0 {{")
         t.label("entry")
         panels = t.alloca(f"[{GROUP * KC * columns} x {self.real}], align 64")
         down = t.value("select i1 %flip, i64 1, i64 %ldb")
