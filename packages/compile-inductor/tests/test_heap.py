@@ -65,6 +65,7 @@ print(found, int(PAGES.dear))
 """
 
 
+# Linux with one memory node, and not set to never: the test below says that they are asked for there.
 huge = pytest.mark.skipif(heap._madvise() is None, reason="the system gives no huge pages")
 
 
@@ -83,6 +84,7 @@ def test_who_gives_huge_pages(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
 
 
 @huge
+# Other C libraries give memory back at once: there results fault in anew, whatever is asked of them.
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc keeps what is freed")
 def test_the_first_call_faults_in_huge_pages(tmp_path: Path) -> None:
     """Three results of 3 MiB and what is between kernels are 2,900 pages."""

@@ -88,7 +88,9 @@ def _madvise() -> Callable[[int, int, int], int] | None:
                 return None
     except OSError:
         return None
-    found = _libc().madvise
+    found = getattr(_libc(), "madvise", None)
+    if found is None:
+        return None  # a C library whose functions cannot be called by name
     found.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
     return found
 

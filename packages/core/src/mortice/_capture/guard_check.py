@@ -131,10 +131,9 @@ def holds(condition: Condition, value: Any, args: Sequence[Any], kwargs: Mapping
 
 
 def _has_length(c: HasLength, value: Any) -> bool:
+    # A named tuple has the guard that it is one before this.
     sized = one_of(type(value), SIZED) or issubclass(type(value), tuple)
-    return (
-        sized and len(value) == c.length
-    )  # a named tuple has the guard that it is one before this
+    return sized and len(value) == c.length
 
 
 def _has_keys(c: HasKeys, value: Any) -> bool:
