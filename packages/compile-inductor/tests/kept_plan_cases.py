@@ -5,6 +5,28 @@ Each row is a module, and what another process does before it compiles ``f``.
 
 from __future__ import annotations
 
+# Functions of more than one row.
+OF_METACLASS = """
+class M(type): pass
+class C(metaclass=M):
+    k = 2.0
+def f(x, w):
+    return x @ w * C.k
+"""
+MADE_INSIDE = """
+class C:
+    def __init__(self): self.k = 2.0
+def f(x, w):
+    return x @ w * C().k
+"""
+IN_AUTOCAST = """
+K = mortice.autocast('cpu', dtype=mortice.bfloat16)
+def f(x, w):
+    with K:
+        y = x.sign() @ w.sign()
+    return y * 2
+"""
+
 CHANGED: dict[str, tuple[str, str]] = {
     "an operator in a variable": (
         """
@@ -69,23 +91,11 @@ def f(x, w):
         "lib.M.__call__ = lambda cls: type('o', (), {'k': 3.0})()",
     ),
     "metaclass data descriptor": (
-        """
-class M(type): pass
-class C(metaclass=M):
-    k = 2.0
-def f(x, w):
-    return x @ w * C.k
-""",
+        OF_METACLASS,
         "lib.M.k = property(lambda cls: 3.0)",
     ),
     "metaclass getattribute": (
-        """
-class M(type): pass
-class C(metaclass=M):
-    k = 2.0
-def f(x, w):
-    return x @ w * C.k
-""",
+        OF_METACLASS,
         "lib.M.__getattribute__ = lambda cls, n: 3.0 if n == 'k' else type.__getattribute__(cls, n)",
     ),
     "metaclass bool": (
@@ -212,21 +222,11 @@ def f(x, w):
         "lib.C.__bool__ = lambda s: False",
     ),
     "gains new": (
-        """
-class C:
-    def __init__(self): self.k = 2.0
-def f(x, w):
-    return x @ w * C().k
-""",
+        MADE_INSIDE,
         "def new(cls):\n    o = object.__new__(type('Q', (lib.C,), {'__init__': lambda s: setattr(s, 'k', 3.0)}))\n    return o\nlib.C.__new__ = staticmethod(new)",
     ),
     "gains del": (
-        """
-class C:
-    def __init__(self): self.k = 2.0
-def f(x, w):
-    return x @ w * C().k
-""",
+        MADE_INSIDE,
         "lib.N = []\nlib.C.__del__ = lambda s: lib.N.append(1)",
     ),
     "other globals same name": (
@@ -366,23 +366,11 @@ def calls():
         "lib.K = mortice.set_grad_enabled(True)",
     ),
     "ctx autocast": (
-        """
-K = mortice.autocast('cpu', dtype=mortice.bfloat16)
-def f(x, w):
-    with K:
-        y = x.sign() @ w.sign()
-    return y * 2
-""",
+        IN_AUTOCAST,
         "lib.K = mortice.autocast('cpu', dtype=mortice.float16)",
     ),
     "ctx autocast off": (
-        """
-K = mortice.autocast('cpu', dtype=mortice.bfloat16)
-def f(x, w):
-    with K:
-        y = x.sign() @ w.sign()
-    return y * 2
-""",
+        IN_AUTOCAST,
         "lib.K = mortice.autocast('cpu', dtype=mortice.bfloat16, enabled=False)",
     ),
     "nested compiled other": (
