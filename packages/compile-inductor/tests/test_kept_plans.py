@@ -191,6 +191,29 @@ def test_other_calls_are_observed_and_kept_as_well(folder: Folder) -> None:
     assert folder.run("lib.calls = lambda: [(lib.data(9, 8), lib.data(8, 4))]")["kept"] == 0
 
 
+#: Between two calls, another kernel for an operator comes, and goes.
+KERNEL_BETWEEN = """
+class Calls(list):
+    def __iter__(self):
+        yield self[0]
+        own = mortice.library.Library("aten", "IMPL")
+        own.impl("exp", lambda x: x * 0 + 3, "CPU")
+        yield self[0]
+        yield self[0]
+        own._destroy()
+        yield self[0]
+lib.calls = lambda: Calls([(lib.data(6, 8), lib.data(8, 4, seed=3))])
+"""
+
+
+def test_a_kernel_that_comes_after_a_plan_was_found(folder: Folder) -> None:
+    folder.write(PLAIN)
+    folder.run()
+    for times in (1, 12):
+        folder.run(KERNEL_BETWEEN, times)
+    assert folder.run()["kept"] == 1
+
+
 #: Function, and what another process does before it compiles: its plan must not be used.
 CHANGED = {
     "a global number": ("K = 2.0\ndef f(x, w):\n    return x @ w * K\n", "lib.K = 3.0"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from mortice.backend import active_logger
+from mortice.backend import active_logger, replaced_operators
 from mortice_llvm import blas
 from mortice_llvm.runtime import cache as objects
 from mortice_llvm.runtime.library import Library
@@ -54,7 +54,7 @@ def custom_passes(gm: Any) -> None:
             gm.recompile()
 
 
-def settings(same: tuple[Any, ...], numbers: Callable[[Any], Any]) -> Settings:
+def settings(same: tuple[Any, ...], numbers: Callable[[Any], Any], device: str = "cpu") -> Settings:
     """What the passes need to know."""
     logger = active_logger("fusion")
 
@@ -63,7 +63,7 @@ def settings(same: tuple[Any, ...], numbers: Callable[[Any], Any]) -> Settings:
             logger.debug("%s", text)
 
     config = own_config()
-    fallbacks = set(FALLBACKS)
+    fallbacks = FALLBACKS | replaced(device)
     if config.fallback_random:
         fallbacks |= {"native_dropout.default", *(k for k in LOWERINGS if k.startswith("rand"))}
     routine = blas.routine("cblas_sgemm")
@@ -81,4 +81,13 @@ def settings(same: tuple[Any, ...], numbers: Callable[[Any], Any]) -> Settings:
         recompute_cost=config.recompute_cost,
         reach=config.fusion_reach,
         keep_casts=config.emulate_precision_casts,
+    )
+
+
+def replaced(device: str = "cpu") -> set[str]:
+    """Operators that users have kernels of their own for, which is what runs them. On other devices than
+    the CPU such kernels are how a package has any, and its code generator may fuse the operators.
+    """
+    return (
+        {x.removeprefix("aten.") for x in replaced_operators("cpu")} if device == "cpu" else set()
     )

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 import mortice
-from mortice.backend import active_logger
+from mortice.backend import active_logger, replaced_operators
 from mortice.errors import ArgumentError, BackendFailed, CompileError
 from mortice.fx import symbols
 from mortice_llvm.runtime import cache as objects
@@ -371,12 +371,11 @@ def is_logged() -> bool:
 
 
 def _has_own_lowerings(gm: Any) -> bool:
-    """True if users' functions lower some of the graph's operators."""
+    """True if users' functions lower, or run, some of the graph's operators."""
     user = sys.modules.get("mortice_inductor.lowering.user")
-    return user is not None and any(
-        str(node.target).removeprefix("aten.") in {**user.USER, **dict.fromkeys(user.FALLBACKS)}
-        for node in gm.graph.nodes
-    )
+    rules = () if user is None else (*user.USER, *user.FALLBACKS)
+    own = {f"aten.{x}" for x in rules} | set(rules) | replaced_operators("cpu")
+    return bool(own) and any(str(node.target) in own for node in gm.graph.nodes)
 
 
 def _cached(key: bytes | None) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 import pluggy
 
 from mortice._base.logging import active as active_logger
-from mortice._dispatch.backends import runtime
+from mortice._dispatch.backends import replaced_operators, runtime
 from mortice._dispatch.keys import CPU as CPU_KEYS
 from mortice._dispatch.keys import device_bit, device_key_name
 from mortice._dispatch.operator import Declarations, declare, get
@@ -84,6 +84,7 @@ __all__ = [
     "placements",
     "promote",
     "random_draws",
+    "replaced_operators",
     "result_type",
     "runtime",
     "shape_rule",

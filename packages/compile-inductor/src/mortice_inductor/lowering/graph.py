@@ -200,7 +200,8 @@ class Lowering:
                 f"node {node.name} calls {name}, which writes to its argument. Graphs for inductor "
                 "are functional, apart from copy_ to a placeholder at their end."
             )
-        lowering = UPDATING.get(name.removeprefix("aten."))
+        key = name.removeprefix("aten.")
+        lowering = None if key in self.fallbacks else UPDATING.get(key)
         if lowering is None:
             return self._updated_elsewhere(node, args, kwargs, targets)
         result, updated = lowering(self.trace, *bind(schema, args, kwargs))

@@ -39,7 +39,7 @@ def device_program(gm: Any, inputs: tuple[Any, ...], specs: tuple[Spec, ...], de
     from ..pipeline import build
 
     custom_passes(gm)
-    base = settings(aliases(inputs), numbers_of(gm, inputs))
+    base = settings(aliases(inputs), numbers_of(gm, inputs), device)
     table = {k: v for k, v in base.lowerings.items() if k.split(".")[0] not in _OWN}
     built = build(gm, specs, base._replace(lowerings=table))
     try:

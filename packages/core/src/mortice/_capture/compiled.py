@@ -191,16 +191,29 @@ class Compiled:
     def reset(self) -> None:
         """Forget what was captured and compiled; the next call begins anew."""
         with self._lock:
-            self.segments = []
-            self.records = []
-            self.breaks = []
-            self._trees = []
-            self._families = {}
-            self._places = {}
-            self._adopted = []
-            self.verdict = Verdict()
-            self.replay = Replay(self)
-            self.native = None
+            self.forget()
+
+    def forget(self) -> None:
+        """As ``reset``, for those who must not wait: what is being compiled may still be used for the call
+        that waits for it, and by no other.
+        """
+        self.segments = []
+        self.records = []
+        self.breaks = []
+        self._trees = []
+        self._families = {}
+        self._places = {}
+        self._adopted = []
+        self.verdict = Verdict()
+        self.replay = Replay(self)
+        self.native = None
+
+    @property
+    def is_new(self) -> bool:
+        """Whether there is nothing to forget: nothing was captured, or looked for on disk."""
+        replay = self.replay
+        new = replay is not None and replay.is_new
+        return new and not (self.segments or self._families)
 
     def families(self) -> list[Family]:
         """The graphs made so far, by what they have in common."""

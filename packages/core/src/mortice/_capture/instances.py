@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
+from mortice._capture.reasons import log_outdated
+from mortice._dispatch import operator
+
 _alive: weakref.WeakSet[Any] = weakref.WeakSet()
 _kept: list[Any] | None = None
+#: A set that grows cannot be listed.
+_lock = threading.RLock()
 
 
 def remember(compiled: Any) -> None:
     """Note a compiled object when it is made."""
-    _alive.add(compiled)
+    with _lock:
+        _alive.add(compiled)
     if _kept is not None:
         compiled.keep_traces = 1  # what the last call read is part of a report
         _kept.append(compiled)
@@ -21,7 +28,16 @@ def remember(compiled: Any) -> None:
 
 def alive() -> list[Any]:
     """Those that somebody still has."""
-    return list(_alive)
+    with _lock:
+        return list(_alive)
+
+
+def outdate(which: str) -> None:
+    """Let all forget what they made while other kernels stood in the place of those of ``which``."""
+    for compiled in alive():
+        if not compiled.is_new:
+            log_outdated(compiled, which)
+            compiled.forget()
 
 
 @contextmanager
@@ -33,3 +49,6 @@ def keeping() -> Generator[list[Any], None, None]:
         yield _kept
     finally:
         _kept = before
+
+
+operator.kernels_changed = outdate

@@ -125,7 +125,7 @@ def kernel(op: Operator, keys: int) -> Kernel:
     devices = sum(1 for _ in K.devices_in(keys))
     if keys & (K.MODE | K.PYTHON) and not keys & (K.AUTOGRAD | K.FAKE | K.META):
         return _through_python(op, beneath)
-    if keys & _NOT_RECORDED or devices > 1:
+    if keys & _NOT_RECORDED or devices > 1 or _is_replaced(op, keys):
         return _immediate(op, beneath)
     if op.row.kind == "out":
         return _into_out(op, beneath)
@@ -138,6 +138,22 @@ def kernel(op: Operator, keys: int) -> Kernel:
     if not _inferable(op):
         return _immediate(op, beneath)
     return _recording(op, keys)
+
+
+def _is_replaced(op: Operator, keys: int) -> bool:
+    """Whether somebody's kernel stands for an operator of core's where no graph would have it: the graph
+    has other operators for those that write and for views, and is traced below autograd.
+    """
+    if not op.kernels or "::" in op.name:
+        return False
+    devices = list(K.devices_in(keys))
+    if (
+        any(f"Autograd{K.device_key_name(d)}" in op.kernels for d in devices)
+        or "Autograd" in op.kernels
+    ):
+        return True
+    stands_in = bool(op.schema.mutated) or op.row.kind == "view"
+    return stands_in and any(backends.replaced(op, d) for d in devices)
 
 
 def _is_composite(op: Operator) -> bool:

@@ -56,6 +56,13 @@ def log_miss(compiled: Any, why: str) -> None:
         logger.info("%s: not replayed: %s", _name(compiled), why)
 
 
+def log_outdated(compiled: Any, which: str) -> None:
+    """Log that a compiled object begins anew because kernels of operators have come or gone."""
+    logger = active("recompiles")
+    if logger is not None:
+        logger.info("%s begins anew: kernels of %s have come or gone", _name(compiled), which)
+
+
 def _name(compiled: Any) -> str:
     return getattr(compiled, "__qualname__", None) or repr(compiled.fn)
 

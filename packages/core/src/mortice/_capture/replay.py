@@ -45,11 +45,18 @@ class Replay:
         self.compiled = compiled
         self.roots: list[Any] = []
         self.observing = True
-        #: Plans of earlier processes: not looked for yet (False), none (None), or ``KeptPlans``.
-        self.kept: Any = False
+        #: Plans of earlier processes (``KeptPlans``), if there is a place for them; and whether there is,
+        #: and it is of use, has been asked.
+        self.plans: Any = None
+        self.looked = False
         self.impure = 0
         self.raised = 0
         self._lock = threading.Lock()
+
+    @property
+    def is_new(self) -> bool:
+        """Whether no call has come so far."""
+        return not self.roots and not self.looked and not self.compiled.verdict.observed
 
     def call(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """The result of a call: replayed, observed, or recorded."""
@@ -94,7 +101,7 @@ class Replay:
     def _run(self, args: Any, kwargs: Any, prefix: Any, node: Any, key: Any) -> Any:
         """Run the function after a miss at the root, or behind ``node`` by the value ``key``."""
         verdict = self.compiled.verdict
-        if node is None and self.kept is not None:
+        if node is None and (self.plans is not None or not self.looked):
             found = self._find_kept(args, kwargs)
             if found is not None:
                 return found[0]
@@ -141,7 +148,7 @@ class Replay:
         """(the result,) of a call that a plan of an earlier process answers; None if none does."""
         compiled = self.compiled
         if compiled.settings.shelf is None or not self.observing:
-            self.kept = None
+            self.looked, self.plans = True, None
             return None
         if not NOW.compiles or compiled.keep_traces or len(self.roots) >= ALTERNATIVES:
             return None
@@ -156,9 +163,9 @@ class Replay:
             if found.__class__ is tuple and node.finish is not None:
                 return (node.finish(found),)
         with self._lock:
-            if self.kept is False:
-                self.kept = KeptPlans.of(compiled)
-            stretch = None if self.kept is None else self.kept.find(args, kwargs)
+            if not self.looked:
+                self.looked, self.plans = True, KeptPlans.of(compiled)
+            stretch = None if self.plans is None else self.plans.find(args, kwargs)
             if stretch is None:
                 return None
             try:
@@ -173,8 +180,8 @@ class Replay:
 
     def _keep(self, node: Any) -> None:
         """Keep a plan that has answered a call for other processes."""
-        if self.kept:
-            self.kept.write(node.stretch)
+        if self.plans is not None:
+            self.plans.write(node.stretch)
 
     def _useless(self, node: Any) -> None:
         """Count replays that gave up at a node that has no room; with too many its tree goes."""
@@ -211,7 +218,8 @@ class Replay:
             verdict.add_reasons([Reason("unknown", why, "")])
         if not self.roots:
             verdict.always_runs = True
-            self.compiled.replay = None
+            if self.compiled.replay is self:  # it may have begun anew since
+                self.compiled.replay = None
         told.log_verdict(self.compiled)
 
     def _insert(self, plan: Any, node: Any, key: Any) -> None:
@@ -250,7 +258,7 @@ class Replay:
         with self._lock:
             miss = compiled.native or compiled.by_python
             entry = make(node.native_plan(args, kwargs, miss))
-            if entry is None:
+            if entry is None or compiled.replay is not self:  # it has begun anew since
                 return
             compiled.verdict.native.append(entry.answered)
             for run in node.stretch.runs:

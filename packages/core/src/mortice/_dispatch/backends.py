@@ -16,6 +16,7 @@ from mortice._dispatch.operator import (
     clear_tables,
     declare,
     is_composite,
+    known,
     mark_composite,
 )
 
@@ -236,6 +237,24 @@ def locate(op: Operator, device: str) -> tuple[str, Kernel]:
     if device == "meta" and op.missing_meta is not None:
         raise op.missing_meta()
     raise no_kernel(op, device, failure)
+
+
+def replaced(op: Operator, device: str) -> bool:
+    """Whether an operator of core's runs somebody's kernel on a device type, by ``mortice.library``."""
+    if not op.kernels or "::" in op.name:
+        return False
+    try:
+        return locate(op, device)[0] == "registered"
+    except NoKernel:
+        return False
+
+
+def replaced_operators(device: str) -> frozenset[str]:
+    """The operators of core that run somebody's kernels on a device type, by the names that they have in
+    graphs: ``"aten.sin.default"``.
+    """
+    found = [op.name for op in known() if replaced(op, device)]
+    return frozenset(f"aten.{name}" if "." in name else f"aten.{name}.default" for name in found)
 
 
 def _is_fallthrough(kernel: Kernel) -> bool:

@@ -175,7 +175,7 @@ class Operator:
         """The library that defined the operator is gone; calls now say so."""
         self.gone = where
         self.kernels.clear()
-        _clear(self.table)
+        _kernels_changed(self)
 
     # -- resolution ----------------------------------------------------------------------------
 
@@ -229,7 +229,7 @@ class Operator:
 
     def register(self, key: str, kernel: Kernel) -> None:
         self.kernels.setdefault(key, []).append(kernel)
-        _clear(self.table)
+        _kernels_changed(self)
 
     def unregister(self, key: str, kernel: Kernel) -> None:
         stack = self.kernels.get(key, [])
@@ -237,7 +237,7 @@ class Operator:
             stack.remove(kernel)
         if not stack:
             self.kernels.pop(key, None)
-        _clear(self.table)
+        _kernels_changed(self)
 
     # -- rows ----------------------------------------------------------------------------------
 
@@ -266,6 +266,24 @@ class Operator:
 def known() -> list[Operator]:
     """The operators that somebody has asked for so far."""
     return list(_OPERATORS.values())
+
+
+#: Hears of kernels that come or go where calls may have relied on what was there: of operators in core,
+#: and of others that have been called. Set by who keeps what was made of them; the text is for a log.
+kernels_changed: Callable[[str], None] = lambda which: None  # noqa: E731
+
+
+def _kernels_changed(op: Operator) -> None:
+    relied_on = bool(op.table) or "::" not in op.name
+    _clear(op.table)
+    if relied_on:
+        kernels_changed(op.qualified)
+
+
+def fallbacks_changed(key: str) -> None:
+    """A fallback for a dispatch key has come or gone."""
+    clear_tables()
+    kernels_changed(f"operators without a kernel for {key}")
 
 
 def clear_tables() -> None:

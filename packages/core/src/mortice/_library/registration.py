@@ -26,7 +26,7 @@ from mortice._dispatch.operator import (
     Operator,
     Row,
     add_operator,
-    clear_tables,
+    fallbacks_changed,
     find,
     names_in,
     remove_operator,
@@ -295,11 +295,11 @@ class Library:
             )
         FALLBACKS[key] = lambda op: _as_fallback(op, fn, with_keyset)
         _WHERE["_", key] = caller()
-        clear_tables()
+        fallbacks_changed(key)
 
         def undo() -> None:
             FALLBACKS.pop(key, None)
-            clear_tables()
+            fallbacks_changed(key)
 
         self._undo.append(undo)
 
