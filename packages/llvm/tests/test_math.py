@@ -105,6 +105,45 @@ def test_double_precision(level, call, ulp_error, name):
     check(name, "float64", *double(name), limit, call, ulp_error)
 
 
+def _normal(x):
+    """Phi and phi, the lower tail without cancellation."""
+    return 0.5 * _erfc(-x * math.sqrt(0.5)), np.exp(-0.5 * x * x) / math.sqrt(2 * math.pi)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_gelu(level, call, ulp_error, dtype):
+    """Above 0 in units in the last place, below by absolute error and, to -3, by relative error."""
+    rng = np.random.default_rng(4)
+    x = np.concatenate([rng.uniform(-9, 9, 40_000), np.exp(rng.uniform(-80, 60, 20_000))])
+    x = np.concatenate([x, -x]).astype(dtype)
+    wide = x.astype(np.float64)
+    cdf, density = _normal(wide)
+    want, slope = wide * cdf, cdf + wide * density
+    y = np.empty_like(x)
+    call(kernels.pointwise("gelu", dtype), y, x, x.size)
+    eps = np.finfo(dtype).eps
+    above = x > 0
+    # The reference itself is float64's.
+    assert ulp_error(y[above], want[above]).max() <= (2.0 if dtype == "float32" else 4.0)
+    assert np.abs(y - want)[~above].max() <= (0.75 if dtype == "float32" else 2) * eps
+    if dtype == "float32":
+        near = (x < 0) & (x > -3)
+        assert np.abs(y[near] / want[near] - 1).max() <= 4e-6
+    call(kernels.pointwise("gelu_slope", dtype), y, x, x.size)
+    assert np.abs(y - slope).max() <= 2 * eps
+
+
+def test_gelu_of_special_numbers(level, call):
+    x = np.array([0.0, -0.0, math.inf, math.nan, 1e30, -1e30, -12.0, 1e-40, -1e-40], np.float32)
+    y = np.empty_like(x)
+    call(kernels.pointwise("gelu"), y, x, x.size)
+    want = np.array([0, -0.0, math.inf, math.nan, 1e30, 0, 0, 5e-41, -5e-41], np.float32)
+    assert np.array_equal(y, want, equal_nan=True) and np.signbit(y[1]) and not np.signbit(y[0])
+    call(kernels.pointwise("gelu_slope"), y, x, x.size)
+    want = np.array([0.5, 0.5, 1, math.nan, 1, 0, 0, 0.5, 0.5], np.float32)
+    assert np.array_equal(y, want, equal_nan=True)
+
+
 # (m, e, sin(m 2**e), cos(m 2**e)), by 1400-bit arithmetic; the first two lie as close to a
 # multiple of pi/2 as float32 and float64 come.
 ANGLES = [

@@ -38,7 +38,7 @@ CALLS = {
     "floor": "np.floor", "ceil": "np.ceil", "round": "np.round", "trunc": "np.trunc",
     "pow": "np.power", "isnan": "np.isnan", "sign": "np.sign", "erf": "erf",
     "reciprocal": "1 / ", "rsqrt": "1 / np.sqrt", "fma": "fma", "relu": "relu",
-    "sigmoid": "sigmoid",
+    "sigmoid": "sigmoid", "gelu": "gelu",
 }  # fmt: skip
 #: How partial results combine, and what changes nothing.
 REDUCTIONS = {
@@ -54,6 +54,7 @@ HELPERS: dict[str, Any] = {
     "erf": lambda x: _erf(x).astype(np.asarray(x).dtype),
     "relu": lambda x: np.where(x <= 0, np.zeros_like(x), x),
     "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+    "gelu": lambda x: (x * (1 + _erf(x * math.sqrt(0.5))) / 2).astype(np.asarray(x).dtype),
 }
 
 

@@ -107,6 +107,8 @@ _TABLE = [
         erf f:@erf
         erfc f:@erfc
         sigmoid f:@sigmoid
+        gelu f:@gelu
+        gelu_slope f:@gelu_slope
     """,
     ),
     *_ops(

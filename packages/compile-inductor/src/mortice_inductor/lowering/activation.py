@@ -8,7 +8,7 @@ from mortice_llvm.dtypes import computes_as
 
 from ..ir.values import Trace, Value
 from .formulas import Operand, formula
-from .registry import LOWERINGS, Fallback, is_float, lowers, operand, promote
+from .registry import LOWERINGS, Fallback, compute, is_float, lowers, operand, promote
 
 # operator: formula, tensors, numbers that follow
 _FORMULAS = """
@@ -52,7 +52,9 @@ for _line in _FORMULAS.strip().splitlines():
 
 @lowers("gelu")
 def _gelu(t: Trace, x: Value, approximate: str = "none") -> Value:
-    return _apply(t, "gelu" if approximate == "none" else "gelu_tanh", 1, (x,))
+    if approximate == "none":
+        return compute(t, "gelu", x, dtype=x.dtype)
+    return _apply(t, "gelu_tanh", 1, (x,))
 
 
 @lowers("gelu_backward")

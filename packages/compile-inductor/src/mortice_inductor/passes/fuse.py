@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 #: Relative costs of scalar operations; those not named count 1. A load counts 1 as well, so that
 #: something dearer than CHEAP is stored rather than computed twice.
-COSTS = dict.fromkeys("exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf erfc sigmoid pow atan2 hypot fmod remainder".split(), 20) | {"div": 4, "sqrt": 4, "rsqrt": 8, "reciprocal": 4, "floor_div": 8}  # fmt: skip
+COSTS = dict.fromkeys("exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf erfc sigmoid gelu gelu_slope pow atan2 hypot fmod remainder".split(), 20) | {"div": 4, "sqrt": 4, "rsqrt": 8, "reciprocal": 4, "floor_div": 8}  # fmt: skip
 CHEAP = 10
 PHILOX_COST = 40
 #: What is computed where it is used, unless it is kept in memory.

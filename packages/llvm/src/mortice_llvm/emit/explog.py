@@ -53,8 +53,10 @@ def exp2(v: Lanes, x: str) -> str:
     top = _FORMAT[v.dtype.bits][0]
     x = _within(v, x, -(top + 60.0), top + 2.0)
     n, ni = v.round_small(x)
-    r = v.mul(v.sub(x, n), v.c(LN2))
-    return v.scale(v.add(exp_poly(v, r), v.c(1.0)), n, ni)
+    r = v.sub(x, n)
+    if v.dtype.bits == 32:
+        return v.scale(v.poly(r, k.EXP2_32), n, ni)
+    return v.scale(v.add(exp_poly(v, v.mul(r, v.c(LN2))), v.c(1.0)), n, ni)
 
 
 def expm1_between(v: Lanes, x: str) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from ..errors import NotAvailable
 from ..scalar import scalar_op
-from . import errorfn, explog, hyperbolic, power, remainder, rounding, trig
+from . import errorfn, explog, gelu, hyperbolic, power, remainder, rounding, trig
 from .lanes import Lanes
 
 Function = Callable[..., str]
@@ -176,6 +176,7 @@ FUNCTIONS: dict[str, Function] = {
     **trig.FUNCTIONS,
     **hyperbolic.FUNCTIONS,
     **errorfn.FUNCTIONS,
+    **gelu.FUNCTIONS,
     **power.FUNCTIONS,
 }
 

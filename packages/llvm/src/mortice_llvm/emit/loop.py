@@ -21,8 +21,11 @@ if TYPE_CHECKING:
 #: Operations of 15 to 60 instructions.
 LONG = frozenset(
     "exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh "
-    "atanh erf erfc sigmoid pow atan2 fmod remainder".split()
+    "atanh erf erfc sigmoid gelu gelu_slope pow atan2 fmod remainder".split()
 )
+
+#: Of these, operations with many constants.
+MANY_CONSTANTS = frozenset("erf gelu gelu_slope".split())
 
 #: Registers in a vector of the loop's widest elements, unless these are below 32 bits.
 REGISTERS = 4
@@ -125,7 +128,8 @@ class Loop:
         ``erf`` alone there are. Not measured but on x86.
         """
         long = [i.op for i in self.instrs if i.op in LONG]
-        return self.body.target.arch == "x86_64" and (len(long) > 1 or "erf" in long)
+        many = len(long) > 1 or not MANY_CONSTANTS.isdisjoint(long)
+        return self.body.target.arch == "x86_64" and many
 
     def is_short(self) -> bool:
         """Whether the loop does little with consecutive elements: its stores are then spread out.

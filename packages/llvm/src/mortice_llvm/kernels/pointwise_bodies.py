@@ -10,25 +10,13 @@ import math
 
 from ..ir import Build, Expr
 
-_SQRT_HALF = math.sqrt(0.5)
-_INV_SQRT_2PI = 1.0 / math.sqrt(2.0 * math.pi)
 _SQRT_2_OVER_PI = math.sqrt(2.0 / math.pi)
 _GELU_CUBIC = 0.044715
 
 
-def _normal_cdf(b: Build, x: Expr) -> Expr:
-    return 0.5 * (1.0 + b.op("erf", x * _SQRT_HALF))
-
-
-def gelu(b: Build, x: Expr) -> Expr:
-    """x Phi(x) with the error function."""
-    return x * _normal_cdf(b, x)
-
-
 def gelu_backward(b: Build, g: Expr, x: Expr) -> Expr:
     """g (Phi(x) + x phi(x))."""
-    density = b.op("exp", x * x * -0.5) * _INV_SQRT_2PI
-    return g * b.op("fma", x, density, _normal_cdf(b, x))
+    return g * b.op("gelu_slope", x)
 
 
 def _gelu_tanh_inner(b: Build, x: Expr) -> Expr:

@@ -23,7 +23,6 @@ class Entry(NamedTuple):
 
 # name: outputs <- inputs ; scalar parameters
 _POINTWISE = """
-gelu 1 1
 gelu_backward 1 2
 gelu_tanh 1 1
 gelu_tanh_backward 1 2
