@@ -513,6 +513,7 @@ def test_what_never_repeats_is_not_kept(compile: Any, monkeypatch: Any) -> None:
     from mortice._capture import compiled as module
 
     monkeypatch.setattr(module, "UNCOMPILED", 3)
+    monkeypatch.setattr(module, "GIVEN_UP_AFTER", 1000)
     monkeypatch.setattr(module, "TREE_STEPS", 20)
     compiled = compile(lambda x, n: mortice.nn.functional.pad(x, (n, 0)) * 2, recompile_limit=2)
     for n in (1, 2):
@@ -531,6 +532,7 @@ def test_graphs_that_never_repeat_are_not_held(compile: Any, monkeypatch: Any) -
     from mortice._capture import compiled as module
 
     monkeypatch.setattr(module, "UNCOMPILED", 3)
+    monkeypatch.setattr(module, "GIVEN_UP_AFTER", 1000)
     monkeypatch.setattr(module, "TREE_STEPS", 2000)
     compiled = compile(lambda x, n: mortice.nn.functional.pad(x, (n, 0)) * 2, recompile_limit=2)
     gc.collect()

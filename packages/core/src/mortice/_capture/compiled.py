@@ -29,6 +29,10 @@ from mortice._types.dtypes import default as default_dtype
 
 #: Graphs that are kept beyond the limit of those that are compiled for a place.
 UNCOMPILED = 64
+#: A place is given up once so many more graphs than the limit were made for it, and each has been worth
+#: so few runs of those that are compiled: to make one takes as long as 40 times running it uncompiled.
+GIVEN_UP_AFTER = 8
+WORTH = 32
 #: As how many steps each other one counts in the tree that holds it, which is given up the sooner.
 UNKEPT = 200
 
@@ -59,7 +63,9 @@ class Compiled:
         self._until_native = NATIVE_AFTER
         self._trees: list[Tree] = []
         self._families: dict[Any, Family] = {}
+        #: How many graphs were made for what begins at a line, and lines that are not recorded any more.
         self._places: dict[tuple[str, int, str], int] = {}
+        self._given_up: set[tuple[str, int, str]] = set()
         #: Graphs of kept plans that ``_families`` does not have yet.
         self._adopted: list[Segment] = []
         self._lock = threading.RLock()
@@ -109,7 +115,7 @@ class Compiled:
     def _go_native(self) -> None:
         """Record in native code from now on, where the backend can and nothing is told of calls."""
         install_recorder(self.settings.declaration.native_recorder)
-        if NATIVE_RECORDER and not self._keep_traces:
+        if NATIVE_RECORDER and not self._keep_traces and not self._given_up:
             call = NATIVE_RECORDER[0].call
             trees = self._trees
             raised = functools.partial(self._raised, trees)
@@ -161,6 +167,10 @@ class Compiled:
         if traced or self._keep_traces:
             recorder.trace = CallTrace()
         recorder.prefix, recorder.place = prefix, place
+        if (
+            self._given_up
+        ):  # what is traced, or goes on where a replay ended, is recorded to its end
+            recorder.may_leave = recorder.trace is None and prefix is None and NOW.compiles
         watch_memory(1)
         fields["recorder"] = GLOBAL.current = recorder
         recorder.on = True
@@ -177,7 +187,11 @@ class Compiled:
         """The thread's operators run as they come again, and the recorder waits for another call."""
         recorder.fields["recorder"] = GLOBAL.current = None
         recorder.on = False
-        watch_memory(-1)
+        if recorder.left:
+            recorder.left = False
+        else:
+            watch_memory(-1)
+        recorder.may_leave = False
         if recorder.trace is not None:
             self.breaks = recorder.trace.breaks
         if self._keep_traces and recorder.trace is not None:
@@ -203,6 +217,7 @@ class Compiled:
         self._trees = []
         self._families = {}
         self._places = {}
+        self._given_up = set()
         self._adopted = []
         self.verdict = Verdict()
         self.replay = Replay(self)
@@ -292,14 +307,15 @@ class Compiled:
         count = self._places.get(line, 0)
         name = f"segment{len(self.segments)}"
         started = time.perf_counter()
-        if count >= self.settings.recompile_limit:
-            if count == self.settings.recompile_limit:
-                self._places[line] = count + 1
+        self._places[line] = count + 1
+        beyond = count - self.settings.recompile_limit
+        if beyond >= 0:
+            if beyond == 0:
                 warnings.warn(_limit_reached(self, line), UserWarning, stacklevel=2)
+            self._give_up(line, beyond)
             run: Any = by_operator(captured.module)
             segment = Segment(name, captured, run, line, compiled=False)
         else:
-            self._places[line] = count + 1
             segment = Segment(name, captured, self._run_of(captured), line)
         segment.seconds = time.perf_counter() - started
         note_recompiled(self, segment)
@@ -309,6 +325,18 @@ class Compiled:
             placeholders = list(captured.module.graph.nodes)[first : first + len(numbers)]
             names = [getattr(node.meta.get("val"), "symbol", None) for node in placeholders]
         return Variant(segment, symbols.expected, symbols.env.guards, names)
+
+    def _give_up(self, line: tuple[str, int, str], beyond: int) -> None:
+        """Record no more at a place where recording does not pay: nearly each call makes a graph."""
+        runs = sum(s.hits for s in self.segments if s.compiled and s.line == line)
+        if beyond >= GIVEN_UP_AFTER and WORTH * beyond > runs:
+            self._given_up.add(line)
+            self._trees = []  # a step that was recorded there would be expected again
+            self.native = None if self.replay is None else self.native
+
+    def is_given_up(self, line: Any) -> bool:
+        """Whether operators of a line, (file, line, function), are not recorded where a segment begins."""
+        return line in self._given_up
 
     def _run_of(self, captured: Captured) -> Any:
         """What runs a graph: kept by an earlier process, or compiled now."""

@@ -56,8 +56,8 @@ def make_step(
     step.generators += call.generator is not None
     if recorder.place is not None:
         step.line = recorder.place() or step.line
-    elif (frame := user_frame(2)) is not None:
-        step.line = (frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+    else:
+        step.line = user_line() or step.line
     if geometry is not None:
         _plan_views(recorder, step, args, geometry)
     elif specs:
@@ -73,6 +73,14 @@ def make_step(
     )
     _finish(step)
     return step
+
+
+def user_line() -> tuple[str, int, str] | None:
+    """(file, line, function) of the user's call that is being recorded."""
+    frame = user_frame(2)
+    if frame is None:
+        return None
+    return frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name
 
 
 def _is_made(t: Any) -> bool:

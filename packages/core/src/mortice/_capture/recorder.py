@@ -17,7 +17,7 @@ from mortice._capture.draws import DefaultDraws, draws, reserved
 from mortice._capture.exported import is_exported, snapshots
 from mortice._capture.hazards import FLUSH, Hazards
 from mortice._capture.kernels import Call, bind
-from mortice._capture.making import make_step
+from mortice._capture.making import make_step, user_line
 from mortice._capture.native_seam import NATIVE_RECORDER
 from mortice._capture.reading import settle
 from mortice._capture.signature import cell_of, signature_of
@@ -25,7 +25,7 @@ from mortice._capture.trace import CallTrace, SegmentRun, ValueRead
 from mortice._capture.tree import Leaf, Output, Step, Tree
 from mortice._capture.writes import write
 from mortice._dispatch import keys as K
-from mortice._dispatch.state import GLOBAL, unrecorded
+from mortice._dispatch.state import GLOBAL, unrecorded, watch_memory
 from mortice._tensor.array import PendingArray
 from mortice._tensor.make import ViewInfo, storage_of
 from mortice._tensor.storage import Storage
@@ -98,8 +98,8 @@ class Recorder:
 
     __slots__ = (
         "asked", "at", "busy", "by_tensor", "compiled", "draws", "ended", "fields", "flushes", "generators",
-        "hazards", "histories", "leaves", "lock", "made", "numbers", "on", "owner", "place", "prefix", "storages",
-        "touched", "trace", "tree", "watch",
+        "hazards", "histories", "leaves", "left", "lock", "made", "may_leave", "numbers", "on", "owner", "place",
+        "prefix", "storages", "touched", "trace", "tree", "watch",
     )  # fmt: skip
 
     def __init__(self, compiled: Any, tree: Tree) -> None:
@@ -140,6 +140,8 @@ class Recorder:
         self.place: Any = None
         #: Who observes the call (``observer.Watch``), or None.
         self.watch: Any = None
+        #: Whether the call may go on unrecorded at a place that was given up, and whether it does.
+        self.may_leave = self.left = False
         tree.walker = self
 
     # -- recording -----------------------------------------------------------------------------
@@ -157,6 +159,9 @@ class Recorder:
 
     def _record(self, call: Call, args: tuple[Any, ...]) -> Any:
         self._rewind()
+        if self.may_leave and self.at.parent is None and self.compiled.is_given_up(user_line()):
+            self.leave()
+            return call.op.lookup(call.op.keys_of(args))(*args)
         exported = [t for t in infer.tensors_in(args) if is_exported(t)]
         if exported:
             replaced = snapshots(call, args)
@@ -314,6 +319,13 @@ class Recorder:
         with unrecorded(breaks.running(op.name)):
             self.note_immediate(op)
             return op.lookup(op.keys_of(args) & ~K.RECORD)(*args)
+
+    def leave(self) -> None:
+        """Record no more of this call: its operators run as they come. Nothing is recorded now."""
+        self.left = True
+        self.fields["recorder"] = GLOBAL.current = None
+        self.on = False
+        watch_memory(-1)
 
     def note_immediate(self, op: Any) -> None:
         """Note that an operator runs by itself."""

@@ -11,7 +11,6 @@ segment          a captured graph -> something that runs it
 examples         inputs as tracing needs them; what was asked of numbers and sizes
 plain            the state of dispatch in which graphs are traced
 tracing          into operators below autograd
-grad_regions     grad modes as nodes, for backends that leave autograd to operators
 joint            the forward and backward graph of a captured graph in one
 partition        cutting it in two; costs: what it weighs; mincut: how
 function         the autograd node that runs a compiled backward; form: what its call knows

@@ -13,9 +13,9 @@ from typing import Any
 
 from mortice._autograd.engine import grad
 from mortice._base.errors import AutogradError
+from mortice._capture.grad_regions import with_grad_regions
 from mortice.fx import Graph, GraphModule, Node
 
-from .grad_regions import with_grad_regions
 from .joint import Traced, is_write_back
 
 Held = tuple[Any, int]

@@ -20,6 +20,7 @@ from typing import Any
 from mortice._base import config
 from mortice._base.errors import ExportError
 from mortice._base.logging import active
+from mortice._capture.grad_regions import without_history
 from mortice._dispatch import operator as operators
 from mortice._dispatch.state import STARTED
 from mortice._plugins import events
@@ -30,7 +31,6 @@ from mortice.fx import GraphModule
 from .examples import examples_of
 from .form import Form
 from .function import Training
-from .grad_regions import without_history
 from .plain import plain_state
 from .settings import Settings
 from .stages import Stages

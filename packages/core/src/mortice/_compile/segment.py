@@ -6,11 +6,11 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from mortice._capture.grad_regions import restoring, with_grad_regions, without_history
 from mortice.fx import GraphModule
 
 from .examples import Examples, examples_of, guards, symbolic_dims
 from .function import trained
-from .grad_regions import restoring, with_grad_regions, without_history
 from .settings import Settings
 from .stages import Stages
 from .tracing import taken_apart
