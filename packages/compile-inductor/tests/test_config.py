@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
+import subprocess
+import sys
 import threading
 from typing import Any
 
@@ -312,3 +315,15 @@ def test_the_log_says_why(caplog: pytest.LogCaptureFixture) -> None:
     assert "starts kernel" in text
     assert "joins kernel" in text
     assert "not in kernel" in text
+
+
+@pytest.mark.parametrize(
+    ("value", "on"), [("1", True), ("on", True), ("", False), ("0", False), ("false", False)]
+)
+def test_the_variable_that_turns_validation_on(value: str, on: bool) -> None:
+    code = "import mortice_inductor.config as config; print(config.validate)"
+    env = {**os.environ, "MORTICE_VALIDATE": value}
+    found = subprocess.run(
+        [sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True
+    )
+    assert found.stdout.strip() == str(on)

@@ -89,6 +89,23 @@ def test_a_cache_that_cannot_be_written_is_done_without(tmp_path):
     assert _child(GELU, MORTICE_CACHE_DIR=str(blocked)) == "0.84134 0.84134 True False"
 
 
+def test_a_limit_that_is_no_number_is_said(monkeypatch):
+    for good, bytes_ in (("", 512 << 20), ("0", 0), (" 1000 ", 1000)):
+        monkeypatch.setenv("MORTICE_CACHE_LIMIT", good)
+        assert cache.limit() == bytes_
+    for bad in ("abc", "-1", "1.5", "512M"):
+        monkeypatch.setenv("MORTICE_CACHE_LIMIT", bad)
+        with pytest.warns(UserWarning, match=f"MORTICE_CACHE_LIMIT is '{bad}'; expected a whole"):
+            assert cache.limit() == 512 << 20
+
+
+def test_the_directory_is_where_core_has_it(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path))
+    monkeypatch.setenv("MORTICE_CACHE_DIR", os.path.join("~", "kept"))
+    assert cache.directory() == str(tmp_path / "kept" / "llvm")
+
+
 def test_many_processes_fill_one_cache(tmp_path):
     code = textwrap.dedent(GELU)
     env = {

@@ -11,13 +11,15 @@ import sys
 
 from .options import ConfigModule, Option
 
+#: What a variable may be for "yes"; that it is this or "no" was looked at when plug-ins were.
+YES = ("1", "true", "yes", "on")
 OPTIONS = (
     Option("fusion", bool, True, "put operators that share a loop into one kernel"),
     Option("recompute_cost", int, 10, "what costs more and is used twice is kept in memory"),
     Option("fusion_reach", int, 24, "how many kernels back an operator looks for one to join"),
     Option("fallback_random", bool, False, "leave random operators to the dispatcher"),
     Option("emulate_precision_casts", bool, False, "round to 16 bits wherever eager does"),
-    Option("validate", bool, os.environ.get("MORTICE_VALIDATE", "0") not in ("", "0"),
+    Option("validate", bool, os.environ.get("MORTICE_VALIDATE", "").strip().lower() in YES,
            "compare each kernel's results with eager, and name the operator that differs"),
     Option("validate_tolerance", float, 1e-2, "how far, relative to the greatest element"),
     Option("graph_cache", bool, True, "keep compiled graphs on disk"),

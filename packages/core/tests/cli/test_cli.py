@@ -336,6 +336,32 @@ def test_doctor_shows_the_variables_of_plugins(site: Any) -> None:
     assert notes["MORTICE_OTHER"] == "is no setting, and no plug-in installed declares it"
 
 
+TYPED = """hook_api = '>=1'
+[variables]
+MORTICE_GOOD_QUEUES = {type = "int", doc = "queues per device"}
+MORTICE_GOOD_TRACE = {type = "bool", doc = "be loud"}
+"""
+
+
+def test_a_value_that_is_not_of_a_variables_type_is_refused(site: Any) -> None:
+    site.device("good", manifest=TYPED)
+    code = "from mortice import _plugins; print(_plugins.load('device', 'good').__name__)"
+    for queues, trace in (("12", "1"), ("", "off"), ("0", " Yes ")):
+        found = site.run(code, MORTICE_GOOD_QUEUES=queues, MORTICE_GOOD_TRACE=trace)
+        assert found == "Device\n"
+    for name, value, wanted in (
+        ("QUEUES", "abc", "expected a whole number"),
+        ("QUEUES", "-1", "expected a whole number of at least 0"),
+        ("QUEUES", "1.5", "expected a whole number"),
+        ("TRACE", "maybe", "expected 1 or 0"),
+    ):
+        said = site.run(code, status=1, **{f"MORTICE_GOOD_{name}": value})
+        assert f"MORTICE_GOOD_{name} is {value!r}, which is not usable: {wanted}" in said
+        assert "It is of acme-good 1.0: " in said
+        (problem,) = problems(findings(site, **{f"MORTICE_GOOD_{name}": value}))
+        assert wanted in problem
+
+
 def test_a_misspelt_variable_of_a_plugin_is_refused(site: Any) -> None:
     site.device("good", manifest="hook_api = '>=1'\n[variables]\nMORTICE_GOOD_TRACE = '1: loud'")
     code = "from mortice import _plugins; print(_plugins.load('device', 'good').__name__)"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import mortice
@@ -148,6 +150,32 @@ def test_explain_of_a_compiled_function_keeps_its_backend() -> None:
     assert report.backend == "aot_eager"
     assert [part.name for s in report.segments for part in s.parts] == ["forward", "forward"]
     assert "partition" in str(report)
+
+
+class Owner:
+    @mortice.compile(backend="aot_eager")
+    def method(self, x: mortice.Tensor) -> mortice.Tensor:
+        return x + 1
+
+
+def in_place() -> mortice.nn.Module:
+    module = mortice.nn.Linear(3, 2)
+    module.compile(backend="aot_eager")
+    return module
+
+
+@pytest.mark.parametrize(
+    ("made", "name"),
+    [
+        (lambda: Owner().method, "Owner.method"),
+        (in_place, "Linear"),
+        (lambda: mortice.compile(mortice.nn.Linear(3, 2), backend="aot_eager"), "Linear"),
+    ],
+    ids=["method", "in place", "wrapped"],
+)
+def test_explain_finds_what_is_compiled(made: Any, name: str) -> None:
+    report = compiler.explain(made())(mortice.ones(1, 3))
+    assert (report.name, report.backend, report.graph_count) == (name, "aot_eager", 1)
 
 
 def test_reports_say_why_there_is_another_graph() -> None:

@@ -250,6 +250,9 @@ def test_normalised_names() -> None:
     [
         ("variables = 3", "variables is not a table of NAME"),
         ("[variables]\nMORTICE_NPU_TRACE = 1", "variables is not a table of NAME"),
+        ("[variables]\nMORTICE_A = {type = 'int'}", "'MORTICE_A' has no doc"),
+        ("[variables]\nMORTICE_A = {type = 'list', doc = ''}", "is 'list'; expected bool or int"),
+        ("[variables]\nMORTICE_A = {typ = 'int', doc = ''}", "'typ'. Did you mean 'type'?"),
         ("[variables]\nNPU_TRACE = 'x'", "'NPU_TRACE' does not begin with MORTICE_"),
         ("[variables]\nMORTICE_FALLBACK = 'x'", "'MORTICE_FALLBACK' is mortice's own"),
         (

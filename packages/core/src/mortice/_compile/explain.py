@@ -124,23 +124,37 @@ def _guards(replay: Any) -> Iterable[str]:
 def explain(fn: Callable[..., Any], **settings: Any) -> Callable[..., Report]:
     """A function that calls ``fn`` compiled, once, and reports: ``print(explain(fn)(*args))``.
 
-    ``settings`` are those of ``mortice.compile``, with ``backend="eager"`` unless given; a function
-    that is compiled already keeps its own.
+    ``settings`` are those of ``mortice.compile``, with ``backend="eager"`` unless given; what is
+    compiled already (a function, a method, a Module, in place too) keeps its own.
     """
     from .front import compile
 
-    compiled: Any = fn
-    if not hasattr(getattr(fn, "compiled", fn), "call_recorded"):
+    target: Any = fn
+    inner = _compiled_of(fn)
+    if inner is None:
         settings.setdefault("backend", "eager")
-        compiled = compile(fn, **settings)
-    inner = getattr(compiled, "compiled", compiled)
+        target = compile(fn, **settings)
+        inner = _compiled_of(target)
 
     def explained(*args: Any, **kwargs: Any) -> Report:
         inner.keep_traces = max(inner.keep_traces, 1)
-        compiled(*args, **kwargs)
+        target(*args, **kwargs)
         return report_of(inner)
 
     return explained
+
+
+#: Where the compiled object stands: behind a method, in a Module of ``mortice.compile``, in one that was
+#: compiled in place.
+_PLACES = ("__func__", "compiled", "_compiled_call")
+
+
+def _compiled_of(fn: Any) -> Any:
+    """The compiled object that a callable's calls go to, or None."""
+    from mortice._capture.compiled import Compiled
+
+    found = (fn, *(getattr(fn, name, None) for name in _PLACES))
+    return next((x for x in found if isinstance(x, Compiled)), None)
 
 
 def _ends(compiled: Any, allowed: bool) -> tuple[str, ...]:

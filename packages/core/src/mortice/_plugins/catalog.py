@@ -136,7 +136,7 @@ def _core_version() -> str:
 def _installed(refresh: bool) -> list[Entry]:
     result: list[Entry] = []
     snapshot = index.snapshot(refresh=refresh)
-    variables.refuse_misspelt(snapshot.found)
+    variables.refuse_wrong(snapshot.found)
     for found in snapshot.found:
         by_name: dict[tuple[str, str], list[str]] = {}
         for group, name, value in found.entries:

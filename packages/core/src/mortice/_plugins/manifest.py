@@ -14,6 +14,7 @@
 
     [variables]
     MORTICE_NPU_TRACE = "1: every launch is written to standard error"
+    MORTICE_NPU_QUEUES = {type = "int", doc = "queues per device"}
 
 A compile backend may also name sets of its options: ``[compile.NAME.modes]`` with
 ``fast = {level = 3}``.
@@ -37,6 +38,8 @@ OPTION_TYPES: dict[str, type | tuple[type, ...]] = {
     "str": str,
     "list": list,
 }
+#: Types of environment variables -> the kind of knob whose values they take.
+VARIABLE_TYPES = {"bool": "flag", "int": "int"}
 NEEDS = ("module", "library", "file", "platform", "machine")
 _ENTRY_KEYS = ("summary", "tags", "devices", "needs", "options", "modes")
 _OPTION_KEYS = ("type", "default", "choices", "doc")
@@ -44,7 +47,8 @@ _OPTION_KEYS = ("type", "default", "choices", "doc")
 
 def parse(data: bytes, origin: str) -> dict[str, Any]:
     """The manifest as plain data:
-    ``{"hook_api": str, "entries": {"kind:name": row}, "variables": {name: meaning}}``.
+    ``{"hook_api": str, "entries": {"kind:name": row}, "variables": {name: meaning}}``, where a meaning is
+    text, or a dict of ``type`` and ``doc``.
 
     Raises ConfigError that names ``origin`` and the key that is wrong.
     """
@@ -68,10 +72,16 @@ def parse(data: bytes, origin: str) -> dict[str, Any]:
     return {"hook_api": hook_api, "entries": entries, "variables": variables}
 
 
-def _variables(told: Any, origin: str) -> dict[str, str]:
+def _variables(told: Any, origin: str) -> dict[str, Any]:
     """The environment variables of the plug-in's own, and what each means."""
-    if not isinstance(told, dict) or not all(isinstance(text, str) for text in told.values()):
-        raise ConfigError(f'{origin}: variables is not a table of NAME = "what it means".')
+    if not isinstance(told, dict) or not all(isinstance(x, (str, dict)) for x in told.values()):
+        raise ConfigError(
+            f'{origin}: variables is not a table of NAME = "what it means", or of '
+            'NAME = {type = "int", doc = "what it means"}.'
+        )
+    for name, row in told.items():
+        if isinstance(row, dict):
+            _variable(row, f"{origin}: the variable {name!r}")
     cores = {knob.env for knob in KNOBS.values()}
     for name in told:
         if name in cores:
@@ -79,6 +89,18 @@ def _variables(told: Any, origin: str) -> dict[str, str]:
         if not name.startswith("MORTICE_"):
             raise ConfigError(f"{origin}: the variable {name!r} does not begin with MORTICE_.")
     return told
+
+
+def _variable(row: dict[str, Any], where: str) -> None:
+    for key in row:
+        if key not in ("type", "doc"):
+            raise ConfigError(f"{where}: unknown key {key!r}.{nearest(key, ('type', 'doc'))}")
+    if row.get("type") not in VARIABLE_TYPES:
+        raise ConfigError(
+            f"{where}: type is {row.get('type')!r}; expected {' or '.join(VARIABLE_TYPES)}."
+        )
+    if not isinstance(row.get("doc"), str):
+        raise ConfigError(f"{where} has no doc, which says what it means.")
 
 
 def _specifier(text: Any, origin: str) -> Any:

@@ -91,7 +91,7 @@ def _configuration(load: bool) -> Iterator[Finding]:
         yield "problem", "configuration", f"{text.rstrip('.')}. What follows has {told} at default"
     yield from _lock()
     found = index.snapshot().found
-    yield from _without(variables.misspelt(found))
+    yield from _without(variables.wrong(found))
     for name, (distribution, meaning) in variables.declared(found).items():
         if name in os.environ:
             yield "note", name, f"{os.environ[name]!r}, for {distribution}: {meaning}"

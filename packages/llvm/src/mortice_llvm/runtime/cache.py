@@ -15,6 +15,7 @@ import sys
 from .._version import __version__
 
 MAGIC = b"MRTOBJ1\n"
+_LIMIT = 512 << 20
 _source_hash: bytes | None = None
 
 
@@ -35,7 +36,7 @@ def directory() -> str:
     """Where entries lie (the directory may not exist yet)."""
     root = os.environ.get("MORTICE_CACHE_DIR")
     if root:
-        return os.path.join(root, "llvm")
+        return os.path.join(os.path.abspath(os.path.expanduser(root)), "llvm")
     if sys.platform == "win32":
         base = os.environ.get("LOCALAPPDATA") or os.path.expanduser("~\\AppData\\Local")
     elif sys.platform == "darwin":
@@ -102,9 +103,23 @@ def write(key: bytes, obj: bytes) -> bool:
 
 
 def limit() -> int:
-    """Bytes that the cache may hold: ``MORTICE_CACHE_LIMIT``, else 512 MiB."""
-    word = os.environ.get("MORTICE_CACHE_LIMIT", "")
-    return int(word) if word.isdigit() else 512 << 20
+    """Bytes that the cache may hold: ``MORTICE_CACHE_LIMIT``, else 512 MiB. A warning, once for each such
+    value, where that is no number of bytes.
+    """
+    word = os.environ.get("MORTICE_CACHE_LIMIT", "").strip()
+    try:
+        if not word or int(word) >= 0:
+            return int(word or _LIMIT)
+    except ValueError:
+        pass  # told below
+    import warnings
+
+    warnings.warn(
+        f"MORTICE_CACHE_LIMIT is {word!r}; expected a whole number of bytes, such as {_LIMIT} (512 MiB), "
+        "which holds now. Set one, or unset the variable.",
+        stacklevel=2,
+    )
+    return _LIMIT
 
 
 def prune(folder: str, most: int) -> int:
