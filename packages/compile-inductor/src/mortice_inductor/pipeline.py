@@ -145,7 +145,8 @@ class _Attempt:
         self.foreign = {a.uid for v in sinks if v.op == "call" for a in v.args}
         fusion.add(sinks, lambda v: self._buffer(v, self._kind(v)))
         epilogue.attach(fusion)
-        work = schedule(fusion.work, fusion.maker)
+        sizes = {uid: ix_bytes(b) for uid, b in self.buffers.items() if b.kind == "temp"}
+        work = schedule(fusion.work, fusion.maker, sizes)
         if self.settings.post_fusion:
             work = self.settings.post_fusion(work)
         codes, places = self._emit_all(work, fusion.maker)
