@@ -230,3 +230,58 @@ def test_reset_forgets_the_native_entry() -> None:
     compiled.reset()
     assert compiled.native is None
     assert mortice.equal(compiled(x), x + 1)
+
+
+def test_another_object_at_the_address_of_one_that_is_gone() -> None:
+    def f(x: Any, g: Any) -> Any:
+        return x * 2 if g is None else x * 3
+
+    def other() -> None:
+        pass
+
+    compiled = compile(f)
+    x, g = mortice.ones(2), f
+    compiled(x, g)
+    for guard in compiled.replay.roots[0].stretch.guards:
+        if getattr(getattr(guard.condition, "ref", None), "get", lambda: None)() is g:
+            guard.condition.ref.number = id(other)  # as if g lay where the other will
+    for _ in range(3):
+        compiled(x, g)
+    answered = compiled.verdict.native[0]
+    before = answered()
+    assert compiled(x, other).tolist() == [3, 3]
+    assert answered() == before
+
+
+def test_what_was_replayed_is_not_kept_alive() -> None:
+    compiled = compile(lambda x, function: function(x) * 2)
+    x, function = mortice.ones(2), lambda x: x + 1
+    for _ in range(5):
+        compiled(x, function)
+    assert compiled.verdict.native[0]() >= 3
+    kept = [weakref.ref(x), weakref.ref(function)]
+    del x, function
+    gc.collect()
+    assert [one() for one in kept] == [None, None]
+
+
+def test_methods_are_told_apart_by_what_they_are_bound_to() -> None:
+    class Scale:
+        def __init__(self, by: float) -> None:
+            self.by = by
+
+        def __call__(self, x: Any) -> Any:
+            return x * self.by
+
+        def apply(self, x: Any) -> Any:
+            return x * self.by
+
+    def f(x: Any, function: Any) -> Any:
+        return function(x) + 1
+
+    compiled = compile(f)
+    x, scales = mortice.ones(2), [Scale(2.0), Scale(3.0)]
+    for k in range(40):  # a method is made anew for each call, mostly where the last one was
+        scale = scales[0 if k < 10 else k % 2]
+        assert compiled(x, scale.apply).tolist() == [scale.by + 1] * 2
+    assert compiled.verdict.observed == 2

@@ -16,6 +16,7 @@ import mortice
 from mortice._capture.guard_check import first_failure
 from mortice._capture.guard_code import compile_check
 from mortice._capture.guard_fast import fast_check
+from mortice._capture.guards import Argument, Guard, IsObject, Ref
 from mortice._capture.observer import observe
 from mortice._capture.versions import can_read
 
@@ -259,3 +260,24 @@ def test_guards_keep_no_object_alive() -> None:
     assert gone[0]() is None
     assert gone[1]() is None
     assert check((mortice.ones(3), Layer()), {}) == ()  # another of the same kind will do
+
+
+def test_an_object_that_is_gone_is_no_other_and_not_none() -> None:
+    def other() -> None:
+        pass
+
+    def gone() -> None:
+        pass
+
+    ref = Ref(gone)
+    ref.number = id(other)  # as if it had come to lie where the other one was
+    guards = [Guard(Argument(0), IsObject(ref))]
+    check = compile_check(guards, ())
+    assert first_failure(guards, (gone,), {}) is None
+    assert check((gone,), {}) == ()
+    del gone
+    gc.collect()
+    assert not ref.alive()
+    for value in (other, None):
+        assert first_failure(guards, (value,), {}) is not None
+        assert check((value,), {}) == 0

@@ -47,7 +47,7 @@ class _Program:
     def __init__(self, plan: NativePlan) -> None:
         self.plan = plan
         self.words: list[int] = []
-        self.kept: list[Any] = [plan]
+        self.kept: list[Any] = [plan.guards, plan.wanted]  # not the call's arguments
         self.registers: dict[int, int] = {}
         self.types: dict[int, type] = {}
         self.classes: dict[int, int] = {}
@@ -234,8 +234,11 @@ class _Program:
             raise Unsuited(f"{source} is missing")
 
     def is_object(self, r: int, c_: g.IsObject, _: Any) -> None:
-        # As in Python: the number of an object that may be gone is compared, not the object.
-        self.op("is", r, c_.ref.number if c_.ref.weak else self.object(c_.ref.get()))
+        if c_.ref.weak:  # at its address another object may lie by now, which the reference tells
+            self.op("word", self.object(c_.ref.weak_reference) + c.WEAK_OBJECT, c_.ref.number)
+            self.op("is", r, c_.ref.number)
+        else:
+            self.op("is", r, self.object(c_.ref.get()))
 
     def equals(self, r: int, c_: g.Equals, _: Any) -> None:
         value = c_.value

@@ -146,7 +146,7 @@ def _holds(c: Holds, value: Any) -> bool:
 
 _CHECKS: Mapping[type, Callable[[Any, Any], bool]] = {
     HasForm: lambda c, v: len(v[0]) == c.count and tuple(v[1]) == c.names,
-    IsObject: lambda c, v: c.ref.get() is v,
+    IsObject: lambda c, v: c.ref.get() is v and c.ref.alive(),
     Equals: lambda c, v: same_value(v, c.value),
     HasType: lambda c, v: type(v) is c.cls,
     HasLength: _has_length,

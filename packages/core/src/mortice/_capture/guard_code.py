@@ -199,8 +199,9 @@ class Writer:
             self.fail(f"{found} is not {self.constant(MISSING)}")
 
     def on_IsObject(self, name: str, c: IsObject) -> None:
-        if c.ref.weak:
-            self.fail(f"id({name}) != {c.ref.number}")
+        if c.ref.weak:  # asked, and not its address, where another object may lie by now
+            reference = self.constant(c.ref.weak_reference)
+            self.fail(f"{name} is None or {name} is not {reference}()")
         else:
             self.fail(f"{name} is not {self.constant(c.ref.get())}")
 

@@ -68,7 +68,7 @@ class Ref:
 
     Attributes:
         weak: whether only a weak reference is kept; ``get()`` is None once the object is gone.
-        number: ``id`` of the object; means it only as long as the object lives.
+        number: ``id`` of the object, where another may lie once it is gone.
     """
 
     __slots__ = ("_strong", "_weak", "number", "shown", "weak")

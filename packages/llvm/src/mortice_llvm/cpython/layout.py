@@ -11,6 +11,7 @@ import ctypes
 import struct
 import sys
 import sysconfig
+import weakref
 from collections.abc import Callable
 from functools import cache
 from types import FunctionType
@@ -23,6 +24,8 @@ TUPLE_ITEMS = 24
 LIST_SIZE = 16
 LIST_ITEMS = 24
 CELL_VALUE = 16
+#: What a weak reference is to; None once that is gone.
+WEAK_OBJECT = 16
 BYTES_DATA = 32
 DICT_SIZE = 16
 TYPE_VECTORCALL = 56
@@ -144,6 +147,7 @@ def _probes() -> list[tuple[str, bool]]:
 
     assert closed.__closure__ is not None
     cell = closed.__closure__[0]
+    weak = weakref.ref(closed)
     data = b"mortice"
     number = float("2.5")
     float_bits = struct.unpack("<Q", struct.pack("<d", 2.5))[0]
@@ -159,6 +163,7 @@ def _probes() -> list[tuple[str, bool]]:
                  and word(id(list) + TYPE_FLAGS) & TYPE_KINDS == LIST_KIND
                  and word(id(tuple) + TYPE_FLAGS) & TYPE_KINDS == TUPLE_KIND),
         ("cell", word(id(cell) + CELL_VALUE) == id(marker)),
+        ("weak reference", word(id(weak) + WEAK_OBJECT) == id(closed)),
         ("bytes", ctypes.string_at(id(data) + BYTES_DATA, 7) == data),
         ("ndarray", word(at + ARRAY_DATA) == array.ctypes.data
                     and half(at + ARRAY_NDIM) == 2

@@ -64,7 +64,6 @@ CONTAINERS = (list, dict, OrderedDict, tuple, set, frozenset)
 _BY_IDENTITY = (
     FunctionType,
     BuiltinFunctionType,
-    MethodType,
     ModuleType,
     CodeType,
     type(len.__call__),  # method-wrapper
@@ -228,7 +227,12 @@ class Watch:
         self.guard(source, self._condition(value))
         if not is_plain(value):
             self.know(value, source)
-            if type(value) is tuple or self.is_tuple(value):
+            if (
+                type(value) is MethodType
+            ):  # mostly made anew for each call: its parts say what it is
+                for name in ("__func__", "__self__"):
+                    self.read(self.intern(Slot, source, name), getattr(value, name))
+            elif type(value) is tuple or self.is_tuple(value):
                 self.guard(source, HasLength(len(value)))
         return value
 
@@ -379,6 +383,10 @@ class Watch:
             or one_of(kind, _BY_IDENTITY)
             or issubclass(kind, type)
         ):
+            return True
+        if kind is MethodType:
+            self.pin(value.__func__)
+            self.pin(value.__self__)
             return True
         if not (one_of(kind, CONTAINERS) or self.is_tuple(value)) or not self.entries(value):
             return False
