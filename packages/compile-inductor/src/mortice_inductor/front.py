@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import mortice
 from mortice.backend import active_logger, replaced_operators
@@ -22,6 +22,10 @@ from .options import ConfigModule
 from .plan import Plan
 from .shown import Recipe
 from .specs import DataDependent, NumberSpec, OtherSpec, Spec, TensorSpec, specs_of
+from .templates import Templates
+
+if TYPE_CHECKING:
+    from .sizing import Planned
 
 Compiled = Callable[..., tuple[Any, ...]]
 
@@ -160,6 +164,9 @@ class Variants:
         self.count = len(kinds)
         self.snapshot = Snapshot()
         self.programs: dict[Any, Any] = {}
+        self.templates = Templates(identity if self.snapshot.own.graph_cache else None)
+        #: How often a template was tried for in vain.
+        self.failed = 0
         self.lock = threading.RLock()
         self.last: Any = None
 
@@ -227,11 +234,11 @@ class Variants:
         if kinds_of(inputs) != self.kinds:
             raise misfit(self.graph(), inputs, self.kinds)
         specs = specs_of(inputs)
-        key = self._key(inputs, specs)
+        key = self.key_of(inputs, specs)
         with self.lock:
             found = self.programs.pop(key, None)
             if found is None:
-                found = build_program(self, inputs, specs)
+                found = build_program(self, inputs, specs, key)
                 found.pinned = tuple((k, inputs[k]) for k in self.bound)
                 found.graph = self.graph
                 while len(self.programs) >= self.LIMIT:
@@ -239,7 +246,8 @@ class Variants:
             self.programs[key] = self.last = found
             return found
 
-    def _key(self, inputs: tuple[Any, ...], specs: tuple[Spec, ...]) -> Any:
+    def key_of(self, inputs: tuple[Any, ...], specs: tuple[Spec, ...]) -> Any:
+        """What tells a layout of inputs from others."""
         out: list[Any] = []
         for k, (x, spec) in enumerate(zip(inputs, specs)):
             if isinstance(spec, OtherSpec):
@@ -277,14 +285,21 @@ def _binding(gm: Any) -> frozenset[int]:
 # -- one program ---------------------------------------------------------------------------------
 
 
-def build_program(variants: Variants, inputs: tuple[Any, ...], specs: tuple[Spec, ...]) -> Any:
-    """The program for inputs of this layout: from the cache on disk, else compiled. A graph whose
-    sizes depend on its data is run operator by operator.
+def build_program(
+    variants: Variants, inputs: tuple[Any, ...], specs: tuple[Spec, ...], layout: Any
+) -> Any:
+    """The program for inputs of this layout: by a template, from the cache on disk, else compiled. A
+    graph whose sizes depend on its data is run operator by operator.
     """
     same = aliases(inputs)
     short = None
+    as_ever = not has_own_rules() and not is_logged()
+    if variants.symbolic and as_ever:
+        program = _by_template(variants, inputs, specs, layout, same)
+        if program is not None:
+            return program
     more = variants.symbolic or variants.programs  # what is first and fixed is in ``artifact``
-    if more and variants.identity is not None and not has_own_rules() and not is_logged():
+    if more and variants.identity is not None and as_ever:
         short = _layout_key(variants, specs, same, inputs)
         found = _cached(short)
         if found is not None:
@@ -293,7 +308,7 @@ def build_program(variants: Variants, inputs: tuple[Any, ...], specs: tuple[Spec
             return found
     try:
         with variants.snapshot.entered():
-            return _planned(variants, inputs, specs, same, short)
+            return _planned(variants, inputs, specs, same, short, layout)
     except DataDependent as reason:
         from .runtime.operators import OperatorByOperator
 
@@ -305,7 +320,7 @@ def build_program(variants: Variants, inputs: tuple[Any, ...], specs: tuple[Spec
 
 def _planned(
     variants: Variants, inputs: tuple[Any, ...], specs: tuple[Spec, ...], same: tuple[Any, ...],
-    short: bytes | None,
+    short: bytes | None, layout: Any,
 ) -> Any:  # fmt: skip
     gm = variants.graph()
     device = _device_of(inputs)
@@ -325,9 +340,64 @@ def _planned(
     known = short is not None or (fixed and variants.identity is not None)
     key = short if known or not kept else cache.key_of(gm, specs, same, snapshot.key(), numbers)
     found = None if known else _cached(key)
-    program = found or _compiled(gm, specs, same, numbers, kept, key)
+    program, code = (found, b"") if found else _compiled(gm, specs, same, numbers, kept, key)
     program.recipe = Recipe(gm, specs, same, numbers, passed=found is None)
+    if code and variants.symbolic and variants.programs:
+        from .sizing import Planned
+
+        _add_template(variants, inputs, Planned(specs, layout, same, program.plan, code))
     return program
+
+
+def _by_template(
+    variants: Variants, inputs: tuple[Any, ...], specs: tuple[Spec, ...], layout: Any,
+    same: tuple[Any, ...],
+) -> Any:  # fmt: skip
+    """The program that a template gives for inputs of this layout, if there is one."""
+    found = variants.templates.find(specs, layout, same)
+    if found is None:
+        return None
+    from .runtime.code import load_code, program_of
+
+    one, plan = found
+    program = program_of(plan, load_code(one.code, None), one.constants)
+    values = {k: inputs[k] for k in variants.bound}
+    program.recipe = partial(_recipe, variants.graph, specs, same, values)
+    return program
+
+
+def _add_template(variants: Variants, inputs: tuple[Any, ...], planned: Planned) -> None:
+    """Makes a template of what was planned for one layout, if that can be done."""
+    own = variants.snapshot.own
+    if variants.failed >= ATTEMPTS or variants.templates.is_full:
+        return
+    if is_logged() or has_own_rules() or any(getattr(own, k) is not None for k in _PASSES):
+        return
+    from .compile import settings
+    from .sizing import sized, template
+
+    gm = variants.graph()
+    found = sized(gm, inputs, planned.specs)
+    made: Any = "its sizes are numbers"
+    if found is not None:
+        key = variants.key_of(inputs, found.specs)
+        made = template(gm, found, key, settings(planned.same, found.numbers), planned)
+    if not isinstance(made, str):
+        variants.templates.add(made)
+        return
+    variants.failed += 1
+    logger = active_logger("fusion")
+    if logger is not None:
+        logger.info("each size is planned by itself: %s", made)
+
+
+#: How often a template is tried for in vain.
+ATTEMPTS = 8
+#: Options that have a say in what is made, by functions that may want plain integers.
+_PASSES = (
+    "post_grad_custom_pre_pass", "post_grad_custom_post_pass", "pre_fusion_custom_pass",
+    "post_fusion_custom_pass",
+)  # fmt: skip
 
 
 def _layout_key(
@@ -398,8 +468,10 @@ def _loaded(plan: Plan, code: bytes) -> Any:
 def _compiled(
     gm: Any, specs: tuple[Spec, ...], same: tuple[Any, ...], numbers: Any, kept: bool,
     key: bytes | None,
-) -> Any:  # fmt: skip
-    """A program made anew; ``kept``: it may be kept on disk, and is where there is a key."""
+) -> tuple[Any, bytes]:  # fmt: skip
+    """(a program made anew, the key of its code); ``kept``: it may be kept on disk, and is where
+    there is a key.
+    """
     from .compile import compile_graph
     from .runtime.code import program_of
 
@@ -409,7 +481,7 @@ def _compiled(
         program.code_key = made.code
         if key is not None:
             cache.write(key, made.plan, made.code)
-    return program
+    return program, made.code
 
 
 def _device_of(inputs: Sequence[Any]) -> str:

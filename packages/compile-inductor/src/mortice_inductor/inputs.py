@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import mortice
@@ -12,8 +12,13 @@ from mortice.fx import symbols
 from .specs import DataDependent
 
 
-def numbers_of(gm: Any, inputs: tuple[Any, ...]) -> Callable[[Any], Any]:
+def numbers_of(gm: Any, inputs: Sequence[Any]) -> Callable[[Any], Any]:
     """Replaces symbolic numbers in arguments by their values for these inputs."""
+    return known_numbers(values_of(gm, inputs))
+
+
+def values_of(gm: Any, inputs: Sequence[Any]) -> dict[str, Any]:
+    """The values of the graph's symbols, as these inputs show them."""
     placeholders = [n for n in gm.graph.nodes if n.op == "placeholder"]
     if len(placeholders) != len(inputs):
         raise CompileError(
@@ -25,6 +30,11 @@ def numbers_of(gm: Any, inputs: tuple[Any, ...]) -> Callable[[Any], Any]:
         for shown, value in _shown(node.meta.get("val"), x, used):
             if symbols.is_symbolic(shown) and shown.symbol is not None:
                 values.setdefault(shown.symbol, value)
+    return values
+
+
+def known_numbers(values: Mapping[str, Any]) -> Callable[[Any], Any]:
+    """Replaces symbolic numbers, whose symbols have these values."""
 
     def number(x: Any) -> Any:
         if not symbols.is_symbolic(x):

@@ -7,8 +7,8 @@
 3. fuse: what gets memory, and which operations share a kernel (``passes.fuse``); which kernels
    are a part of a matrix product (``passes.epilogue``).
 4. schedule: an order of kernels and foreign operators (``passes.schedule``).
-5. plan memory: offsets in one arena for what lies between kernels (``passes.memory``).
-6. emit: loop IR per kernel, and a driver that calls them (``codegen``).
+5. emit: loop IR per kernel, and a driver that calls them (``codegen``).
+6. plan memory: offsets in one arena for what lies between kernels (``passes.memory``).
 7. load: machine code from the cache, else compiled (``mortice_llvm.runtime``).
 """
 
@@ -55,10 +55,18 @@ class Built(NamedTuple):
     parts: tuple[Any, ...]
     constants: tuple[Any, ...]
     checkpoints: tuple[tuple[str, int, str], ...]
+    #: What lies between kernels; the plan has no arena before ``memory.placed``.
+    lives: tuple[memory.Life, ...]
 
 
 def build(gm: Any, specs: tuple[Spec, ...], settings: Settings) -> Built:
-    """Runs passes 1 to 6."""
+    """Runs passes 1 to 6, sizes being numbers."""
+    made = emitted(gm, specs, settings)
+    return made._replace(plan=memory.placed(made.plan, made.lives))
+
+
+def emitted(gm: Any, specs: tuple[Spec, ...], settings: Settings) -> Built:
+    """Runs passes 1 to 5, in which sizes may be symbolic (``templates``)."""
     lowered = lower(
         gm, specs, table=settings.lowerings, fallbacks=settings.fallbacks, log=settings.log,
         numbers=settings.numbers,
@@ -253,7 +261,7 @@ def _relaid(lowered: Lowered, roots: Roots, v: Value) -> Roots:
 
 
 def emit(lowered: Lowered, fused: Fused, settings: Settings) -> Built:
-    """Passes 5 and 6."""
+    """Pass 5."""
     return _Emission(lowered, fused, settings).run()
 
 
@@ -297,7 +305,6 @@ class _Emission:
             else:
                 run.append(part)
         flush()
-        offsets, arena = memory.plan(self._lives(parts))
         natives = [p for p in parts if not isinstance(p, CallStep)]
         plan = Plan(
             words=table.first + len(table.constants),
@@ -310,8 +317,8 @@ class _Emission:
                 (n, slots[n], b.kind, b.shape, b.strides, b.dtype, self._source(b))
                 for n, b in self.used.items()
             ),
-            arena=arena,
-            offsets=tuple(offsets.items()),
+            arena=0,
+            offsets=(),
             steps=tuple(steps),
             outputs=tuple(self._output(v) for v in self.fused.roots.outputs),
             checks=tuple(
@@ -319,7 +326,7 @@ class _Emission:
             ),
         )  # fmt: skip
         return Built(plan, driver, dr.distinct(natives), tuple(parts), self.lowered.constants,
-                     self._checkpoints())  # fmt: skip
+                     self._checkpoints(), tuple(self._lives(parts)))  # fmt: skip
 
     def _checkpoints(self) -> tuple[tuple[str, int, str], ...]:
         out: list[tuple[str, int, str]] = []

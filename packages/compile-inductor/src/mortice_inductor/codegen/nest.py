@@ -150,7 +150,7 @@ def arrange(space: Space, exprs: list[Expr], positional: bool) -> Nest | None:
 
     def unit(k: int) -> int:
         """How many accesses are consecutive along variable k."""
-        return sum(m[k] == 1 for m in moves)
+        return sum(1 for m in moves if m[k] == 1)
 
     best = max(reversed(range(len(space.sizes))), key=unit)
     if len(reduced) == 1:

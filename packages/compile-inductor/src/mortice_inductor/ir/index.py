@@ -2,7 +2,8 @@
 
 An expression is a sum of terms ``coefficient * atom`` and a constant. An atom is a loop variable
 or a quotient or remainder of an expression by a number, as reshapes make them. Variables are
-numbered and run from 0 to their size; all sizes are known when expressions are made.
+numbered and run from 0 to their size. Sizes are known when expressions are made, or symbolic integers
+that take what is decided by them for a condition (``templates``).
 """
 
 from __future__ import annotations
@@ -33,7 +34,6 @@ class Expr(NamedTuple):
 ZERO = Expr((), 0)
 
 
-@lru_cache(1024)
 def const(n: int) -> Expr:
     """The number ``n``."""
     return Expr((), n)
@@ -169,7 +169,7 @@ def _coarse(e: Expr, n: int, sizes: Sizes) -> tuple[int, Expr, Expr] | None:
     """(g, whole, rest) with e = g whole + rest, g a divisor of n, and rest from 0 to g - 1: what
     e // n and e % n then do not mix. None if there is none but g = 1.
     """
-    for g in sorted({gcd(n, c) for _, c in e.terms}, reverse=True):
+    for g in sorted({_common(n, c) for _, c in e.terms}, reverse=True):
         if g == 1 or g == n:
             continue
         whole, rest = _split(e, g)
@@ -177,6 +177,17 @@ def _coarse(e: Expr, n: int, sizes: Sizes) -> tuple[int, Expr, Expr] | None:
         if low >= 0 and high < g and whole.terms:
             return g, whole, rest
     return None
+
+
+def _common(n: int, c: int) -> int:
+    """The greatest common divisor; of symbolic numbers one that can be seen."""
+    if type(n) is int and type(c) is int:
+        return gcd(n, c)
+    for whole, part in ((n, c), (c, n)):
+        rest = whole % part
+        if type(rest) is int and rest == 0:
+            return part
+    return 1
 
 
 def mod(e: Expr, n: int, sizes: Sizes) -> Expr:

@@ -13,9 +13,9 @@ from .values import Value
 class Refusal(NamedTuple):
     """What is wrong with an index that is not in ``low`` .. ``high`` - 1; plain data.
 
-    ``error`` names the class. ``complaint`` has ``{}`` for the index, which is found where it is one
-    of the graph's inputs (number ``source``); else it is spoken of as ``unknown``. ``ignored`` is an
-    index that stands for none.
+    ``error`` names the class. ``complaint`` has ``{high}`` for that bound and ``{}`` for the index, which
+    is found where it is one of the graph's inputs (number ``source``); else it is spoken of as
+    ``unknown``. ``ignored`` is an index that stands for none.
     """
 
     error: str
@@ -30,7 +30,7 @@ class Refusal(NamedTuple):
         """The error, given the graph's inputs and constants."""
         found = self._first(given)
         said = self.unknown if found is None else f"{self.unknown.split()[-1]} {found}"
-        text = self.complaint.format(said)
+        text = self.complaint.format(said, high=self.high)
         return getattr(errors, self.error)(text)
 
     def _first(self, given: Sequence[Any]) -> int | None:

@@ -31,6 +31,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+from mortice.fx.symbols import is_symbolic
 from mortice_llvm.scalar import scalar_op
 
 from . import index as ix
@@ -133,7 +134,8 @@ class Trace:
 
     def size(self, n: int, dtype: str = "i64") -> Value:
         """A number that follows from sizes; kernels do not depend on it."""
-        return self.cast(self.make("size", (), (), "i64", int(n)), dtype)
+        n = n if is_symbolic(n) else int(n)
+        return self.cast(self.make("size", (), (), "i64", n), dtype)
 
     # -- elements ------------------------------------------------------------------------------
 

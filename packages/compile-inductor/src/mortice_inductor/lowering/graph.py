@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import mortice
 from mortice.errors import CompileError
+from mortice.fx.symbols import is_symbolic
 from mortice_llvm.dtypes import DTYPES
 from mortice_llvm.errors import NotAvailable
 
@@ -156,8 +157,12 @@ class Lowering:
             )
         if schema.mutated:
             return self._updating(node, name, args, kwargs)
-        bound = bind(schema, args, kwargs)
         key = name.removeprefix("aten.")
+        if key not in USER:
+            args = [
+                self._scalar(a.type, x, y) for a, x, y in zip(schema.arguments, node.args, args)
+            ]
+        bound = bind(schema, args, kwargs)
         lowering = None if key in self.fallbacks else self.table.get(key)
         if lowering is not None:
             try:
@@ -179,11 +184,16 @@ class Lowering:
             self.log(f"{node.name}: {name} is left to the dispatcher: no lowering")
         return self.foreign(node, args, kwargs)
 
+    def _scalar(self, kind: Any, given: Any, value: Any) -> Any:
+        """An argument; an operand that follows from sizes is no part of the code."""
+        is_size = is_symbolic(given) and (type(value) is int or is_symbolic(value))
+        return self.trace.size(value) if is_size and kind.base in ("Scalar", "Tensor") else value
+
     def _no_number(self, made: Any) -> Any:
         """What a lowering made, a tensor of a number not being taken for that number: it promotes by
         its dtype, and operators that the dispatcher runs want a tensor.
         """
-        if isinstance(made, Value) and made.op == "number":
+        if isinstance(made, Value) and made.op in ("number", "size"):
             return self.trace.make("view", (made,), (), made.dtype, ())
         return made
 
@@ -270,6 +280,8 @@ class Lowering:
             if isinstance(x, Value):
                 if x.op == "number":
                     return ("number", *x.attr)
+                if x.op == "size":
+                    return x.attr
                 if x.op in SCALARS:  # without dimensions, it would have no memory
                     x = self.trace.make("keep", (x,), x.shape, x.dtype)
                 tensors.append(x)
@@ -313,6 +325,8 @@ class Lowering:
     def _by_meta(self, node: Any, args: Any, kwargs: Any) -> Any:
         def meta(x: Any) -> Any:
             if isinstance(x, Value):
+                if x.op == "size":
+                    return x.attr
                 if x.op == "number":
                     return 1 if x.dtype == "i64" else 1.0
                 return mortice.empty(x.shape, dtype=mortice_dtype(x.dtype), device="meta")
@@ -394,7 +408,7 @@ def _described(v: Any, numbers: Callable[[Any], Any]) -> Any:
     """(shape, dtype, strides) of a result; of one that is None, those of nothing."""
     if v is None:
         return (0,), "f32", (1,)
-    shape, strides = (tuple(int(numbers(n)) for n in xs) for xs in (v.shape, v.stride()))
+    shape, strides = (tuple(map(numbers, xs)) for xs in (v.shape, v.stride()))
     return shape, loop_name(v.dtype), strides
 
 
@@ -403,7 +417,7 @@ def _strides_of(given: Any, numbers: Callable[[Any], Any]) -> tuple[Shape | None
     for x in given if isinstance(given, (tuple, list)) else (given,):
         val = x.meta.get("val") if _is_node(x) else None
         known = isinstance(val, mortice.Tensor)
-        out.append(tuple(int(numbers(s)) for s in val.stride()) if known else None)
+        out.append(tuple(map(numbers, val.stride())) if known else None)
     return tuple(out)
 
 

@@ -27,7 +27,7 @@ _COMPLAINTS = {
 def _refusal(index: Value, n: int, *, negative: bool, what: str, dim: int) -> Refusal:
     error, text = _COMPLAINTS.get(what, _COMPLAINTS[""])
     where = "" if what == "index" else f"{what}(): "
-    complaint = where + text.format("{}", dim, n)
+    complaint = where + text.format("{}", dim, "{high}")
     return Refusal(error, complaint, "an index", source_of(index), -n if negative else 0, n)
 
 

@@ -27,7 +27,7 @@ def _samples(
     classes = x.shape[1]
     wrong = t.fn("lt", target, t.const(0, "i64"))
     wrong = t.fn("and", kept, t.fn("or", wrong, t.fn("ge", target, t.size(classes))))
-    complaint = f"nll_loss_forward(): {{}} is out of bounds: there are {classes} classes."
+    complaint = "nll_loss_forward(): {} is out of bounds: there are {high} classes."
     refusal = Refusal(
         "DimensionError", complaint, "a Target", source_of(target), 0, classes, ignore
     )

@@ -122,7 +122,7 @@ def is_number(x: Any) -> bool:
     """True for Python numbers and numbers given at run time; tensors of shape () are none, although
     all their elements may be one constant.
     """
-    return not isinstance(x, Value) or x.op == "number"
+    return not isinstance(x, Value) or x.op in ("number", "size")
 
 
 def result_dtype(*operands: Any) -> str:

@@ -7,7 +7,10 @@ management for deep neural net inference", 2020).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
+
+from ..plan import Plan
 
 ALIGN = 64
 
@@ -21,7 +24,7 @@ class Life(NamedTuple):
     last: int
 
 
-def plan(lives: list[Life]) -> tuple[dict[int, int], int]:
+def plan(lives: Sequence[Life]) -> tuple[dict[int, int], int]:
     """Offsets by buffer number, and the size of the arena, in bytes."""
     placed: list[tuple[int, Life]] = []
     offsets: dict[int, int] = {}
@@ -42,3 +45,9 @@ def plan(lives: list[Life]) -> tuple[dict[int, int], int]:
         placed.append((at, life))
         total = max(total, at + size)
     return offsets, total
+
+
+def placed(made: Plan, lives: Sequence[Life]) -> Plan:
+    """A plan with an arena for what lives between its kernels; sizes must be numbers."""
+    offsets, arena = plan(lives)
+    return made._replace(arena=arena, offsets=tuple(offsets.items()))

@@ -50,4 +50,6 @@ def _split(t: Trace, v: Value) -> Value | None:
 
 def _divisor(n: int, low: int, high: int) -> int:
     """The greatest divisor of ``n`` from ``low`` to ``high``, or 0."""
+    if high - low > 32:  # of a symbolic number so many questions would be asked: it is fixed
+        n = int(n)
     return next((k for k in range(min(high, n), low - 1, -1) if n % k == 0), 0)
