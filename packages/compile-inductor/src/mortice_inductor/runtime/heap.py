@@ -43,8 +43,9 @@ _SETTINGS = (
     "GLIBC_TUNABLES", "MALLOC_MMAP_MAX_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TOP_PAD_",
     "MALLOC_TRIM_THRESHOLD_",
 )  # fmt: skip
-#: Bytes at the end of a workspace for which a huge page is not worth its memory.
-_REST = HUGE // 4
+#: Bytes at the end of a workspace for which a huge page is not worth its memory: half a MiB, and what
+#: aligning takes.
+_REST = HUGE // 4 + 4096
 #: Bytes that glibc adds to a block.
 _HEAD = 32
 _HUGEPAGE, _NOHUGEPAGE = 14, 15
