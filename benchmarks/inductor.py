@@ -335,7 +335,13 @@ def main() -> None:
     from frameworks import FRAMEWORKS
 
     names = given.frameworks.split(",") if given.frameworks else list(FRAMEWORKS)
+    unknown = [n for n in names if n not in FRAMEWORKS]
+    if unknown or not {OURS, REFERENCE} < set(names):
+        parser.error(f"--frameworks takes {OURS}, {REFERENCE} and at least one more of "
+                     f"{', '.join(FRAMEWORKS)}")  # fmt: skip
     chosen = [w for w in WORKLOADS if given.only in w.name]
+    if not chosen:
+        parser.error(f"no workload's name contains {given.only!r}")
     head = describe("mortice", "mortice-inductor", "numpy", "llvmlite", "torch", "jax", "numba")
     threads = [int(n) for n in given.threads.split(",")]
     phases, batches = (1, 7) if given.quick else (3, 15)
