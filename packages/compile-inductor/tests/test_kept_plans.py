@@ -191,6 +191,35 @@ def test_other_calls_are_observed_and_kept_as_well(folder: Folder) -> None:
     assert folder.run("lib.calls = lambda: [(lib.data(9, 8), lib.data(8, 4))]")["kept"] == 0
 
 
+STANCES = ("fail_on_recompile", "eager_on_recompile")
+READS = """
+def f(x, w):
+    y = (x @ w).relu()
+    return y.exp().sum(0) if float(y.sum()) > 0 else y
+"""
+
+
+@pytest.mark.parametrize("stance", STANCES)
+@pytest.mark.parametrize(("text", "kept"), [(PLAIN, 1), (READS, 0)], ids=["plan", "graphs"])
+def test_what_is_on_disk_is_compiled(folder: Folder, text: str, kept: int, stance: str) -> None:
+    """A plan, or where there is none, the graphs: nothing is compiled, so that nothing is refused."""
+    folder.write(text)
+    change = f"mortice.compiler.set_stance({stance!r})"
+    if stance == "fail_on_recompile":
+        with pytest.raises(AssertionError, match="f has to be compiled for the segment"):
+            folder.run(change)
+    folder.run()
+    found = folder.run(change, 12)
+    assert (found["kept"], found["observed"]) == (kept, 0)
+    assert len(found["nodes"]) == 2 - kept  # none of them "not compiled"
+    other = "lib.calls = lambda: [(lib.data(7, 8), lib.data(8, 4))]\n" + change
+    if stance == "fail_on_recompile":
+        with pytest.raises(AssertionError, match="f has to be compiled for the segment"):
+            folder.run(other)
+    else:
+        assert folder.run(other)["nodes"] == []
+
+
 #: Between two calls, another kernel for an operator comes, and goes.
 KERNEL_BETWEEN = """
 class Calls(list):

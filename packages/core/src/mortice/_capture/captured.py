@@ -119,7 +119,7 @@ class Captured:
                 _with_symbols(w, self.symbols.arguments, (index, i)) for i, w in enumerate(wants)
             ]
         leaves = [self._written_leaf(leaf) for leaf in step.new_leaves]
-        return leaves, call.op.name, _keys(call.keys), wants
+        return leaves, call.op.name, K.describe(call.keys), wants
 
     def _written_leaf(self, leaf: Leaf) -> tuple[Any, ...]:
         first = None if leaf.first is None else leaf.first.number
@@ -129,7 +129,7 @@ class Captured:
             shape = _sizes([sizes.get((leaf.number, d), n) for d, n in enumerate(shape)])
             strides = _sizes(self.symbols.strides.get(leaf.number, strides))
         return (
-            _keys(leaf.key & ~K.VIEW), leaf.dtype.name, str(leaf.device), shape, strides, first,
+            K.describe(leaf.key & ~K.VIEW), leaf.dtype.name, str(leaf.device), shape, strides, first,
         )  # fmt: skip
 
 
@@ -150,17 +150,6 @@ def _with_symbols(
 
 def _slot(slot: Slot) -> Any:
     return ("made" if isinstance(slot, Output) else "leaf", slot.number)
-
-
-#: Key sets name devices by bits that differ from process to process.
-_KEYS: dict[int, str] = {}
-
-
-def _keys(keys: int) -> str:
-    found = _KEYS.get(keys)
-    if found is None:
-        found = _KEYS[keys] = K.describe(keys)
-    return found
 
 
 def _want(want: Any) -> Any:

@@ -250,11 +250,13 @@ class Compiled:
                 family = self._families[now.key] = Family()
             variant = family.find(now.values, numbers)
             if variant is None and not NOW.compiles:
-                refuse(getattr(self.fn, "__qualname__", repr(self.fn)), steps[0].line)
                 once = Captured(steps, wanted, numbers, recorder.generators, Symbols.none(now))
-                run = by_operator(once.module)
-                once = Segment("not compiled", once, run, steps[0].line, compiled=False)
-                return Plan(once, wanted, steps, mask, never)
+                variant = self._find(once, now, family, steps[0].line)
+                if variant is None:
+                    refuse(getattr(self.fn, "__qualname__", repr(self.fn)), steps[0].line)
+                    run = by_operator(once.module)
+                    once = Segment("not compiled", once, run, steps[0].line, compiled=False)
+                    return Plan(once, wanted, steps, mask, never)
             if variant is None:
                 variant = self._compile(steps, wanted, recorder, now, family)
                 if self._is_worth_keeping(variant.segment):
@@ -285,10 +287,32 @@ class Compiled:
                 continue
             steps, wanted = captured.path()
             now = outline(steps, wanted, captured.numbers)
-            family = self._families.setdefault(now.key, Family())
-            family.variants.append(Variant(segment, now.values, (), [None] * len(captured.numbers)))
-            family.samples.append(now.values)
+            self._place(segment, now, self._families.setdefault(now.key, Family()))
         self._adopted = later
+
+    def _place(self, segment: Segment, now: Outline, family: Family) -> Variant:
+        """Let paths find a graph that an earlier process has compiled, for the sizes that it has."""
+        variant = Variant(segment, now.values, (), [None] * len(segment.captured.numbers))
+        family.variants.append(variant)
+        family.samples.append(now.values)
+        return variant
+
+    def _find(
+        self, captured: Captured, now: Outline, family: Family, line: tuple[str, int, str]
+    ) -> Variant | None:
+        """A graph that an earlier process has compiled, if there is one."""
+        run = self._kept_run(captured)
+        if run is None:
+            return None
+        segment = Segment(f"segment{len(self.segments)}", captured, run, line)
+        self._places[line] = self._places.get(line, 0) + 1
+        self.segments.append(segment)
+        return self._place(segment, now, family)
+
+    def _kept_run(self, captured: Captured) -> Any:
+        keep = self.settings.keep
+        kept = None if keep is None else keep(captured, self.settings)
+        return None if kept is None else kept.run()
 
     def _is_worth_keeping(self, segment: Segment) -> bool:
         """Whether another call may want it. Of graphs beyond the limit there may be one per call."""

@@ -150,7 +150,7 @@ class Replay:
         if compiled.settings.shelf is None or not self.observing:
             self.looked, self.plans = True, None
             return None
-        if not NOW.compiles or compiled.keep_traces or len(self.roots) >= ALTERNATIVES:
+        if compiled.keep_traces or len(self.roots) >= ALTERNATIVES:
             return None
         from mortice._capture.kept.plans import KeptPlans
         from mortice._capture.stretch import Node

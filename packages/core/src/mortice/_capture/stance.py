@@ -38,7 +38,8 @@ class set_stance:
     ``"default"``: compile. ``"force_eager"``: run the function as it is, whatever was compiled.
     ``"eager_on_recompile"``: use what was compiled, and run what was not operator by operator; nothing
     of it is kept. ``"fail_on_recompile"``: CompileError instead, with the line; what the function did
-    before stays done. Backward graphs of forward graphs that ran are compiled all the same.
+    before stays done. What an earlier process has compiled and kept counts as compiled. Backward graphs
+    of forward graphs that ran are compiled all the same.
 
     A call sets the stance; ``with set_stance(...):`` and ``@set_stance(...)`` do for a block and for
     the calls of a function. InvalidState inside a function that is being captured.
@@ -99,5 +100,5 @@ def refuse(name: str, line: tuple[str, int, str]) -> None:
         raise CompileError(
             f"{name} has to be compiled for the segment that begins at {line[0]}:{line[1]}, and the "
             "stance is fail_on_recompile: arguments, or what the function reads, are such as no call "
-            "before had. Call it once with such ones under the stance default."
+            "before had, nor is it kept on disk. Call it once with such ones under the stance default."
         )

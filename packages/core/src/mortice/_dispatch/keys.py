@@ -148,22 +148,35 @@ def _device_named(key: str) -> str:
     raise RegistrationError(f"could not parse dispatch key: {key!r}.{nearest(key, known)}")
 
 
+#: Key set -> its description, and the other way. Bits name devices for as long as the process lives, and
+#: other ones in each process.
+_TEXTS: dict[int, str] = {}
+_SETS: dict[str, int] = {}
+
+
 def describe(keys: int) -> str:
     """``DispatchKeySet(Autograd, CPU)``, highest priority first."""
-    names = [n for n in FUNCTIONALITIES if keys & BITS[n]]
-    names += ["Fake"] if keys & FAKE else []
-    names += [device_key_name(d) for d in devices_in(keys)]
-    return f"DispatchKeySet({', '.join(names)})"
+    text = _TEXTS.get(keys)
+    if text is None:
+        names = [n for n in FUNCTIONALITIES if keys & BITS[n]]
+        names += ["Fake"] if keys & FAKE else []
+        names += [device_key_name(d) for d in devices_in(keys)]
+        text = _TEXTS[keys] = f"DispatchKeySet({', '.join(names)})"
+    return text
 
 
 def described(text: str) -> int:
     """The key set that ``describe`` said; devices that were not mentioned yet get their bits now."""
+    found = _SETS.get(text)
+    if found is not None:
+        return found
     keys = 0
     for name in filter(None, text[len("DispatchKeySet(") : -1].split(", ")):
         if name in BITS:
             keys |= BITS[name]
         else:
             keys |= FAKE if name == "Fake" else device_bit(_DEVICE_TYPES.get(name, name.lower()))
+    _SETS[text] = keys
     return keys
 
 

@@ -296,7 +296,7 @@ class GuardReader:
         if not self.names.is_it(cls, type(found)):
             raise Missed
         return TensorLike(
-            type(found), _keys(keys), by_name(dtype), shape, strides, grad, Device(device)
+            type(found), K.described(keys), by_name(dtype), shape, strides, grad, Device(device)
         )
 
     def root(self, label: str, anchor: Any, strong: bool) -> Root:
@@ -335,12 +335,3 @@ _READ_CONDITIONS: Mapping[str, Callable[..., Any]] = {
     "holds": lambda r, value, found: Holds(read_value(value), found),
     "same": lambda r, other, same: IsSame(r.source(other), same),
 }
-
-_KEYS: dict[str, int] = {}
-
-
-def _keys(text: str) -> int:
-    found = _KEYS.get(text)
-    if found is None:
-        found = _KEYS[text] = K.described(text)
-    return found
