@@ -9,6 +9,8 @@ import pytest
 from inductor_graphs import graph
 
 import mortice
+from mortice import Tensor
+from mortice.library import custom_op
 from mortice_inductor import compile_fx
 from mortice_inductor.compile import settings
 from mortice_inductor.ir.values import Trace
@@ -61,6 +63,36 @@ def test_nothing_runs_before_what_it_needs():
     assert ordered({0: [2], 1: [0]}, [8, 0, 8]) == [2, 0, 1]
     with pytest.raises(Cycle):
         ordered({0: [1], 1: [0]}, [8, 8])
+
+
+def test_operators_of_others_keep_their_order():
+    seen: list[str] = []
+
+    @custom_op("schedule::first", mutates_args=())
+    def first(x: Tensor) -> Tensor:
+        seen.append("first")
+        return x + 1
+
+    @custom_op("schedule::second", mutates_args=())
+    def second(x: Tensor) -> Tensor:
+        seen.append("second")
+        return x + 2
+
+    for op in (first, second):
+        op.register_fake(mortice.empty_like)
+
+    def body(x: Tensor) -> tuple[Tensor, ...]:
+        made = x.exp()
+        wide = made.reshape(-1, 1) @ made.reshape(1, -1)  # takes memory: stays where it is
+        return first(wide @ wide), second(made)
+
+    x = mortice.ones(8, 8) / 8
+    run = mortice.compile(body)
+    for _ in range(3):
+        seen.clear()
+        found = run(x)
+        assert seen == ["first", "second"]
+    assert all(mortice.allclose(a, b) for a, b in zip(found, body(x), strict=True))
 
 
 def layers(depth: int) -> Any:
