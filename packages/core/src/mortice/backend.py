@@ -15,6 +15,7 @@ from mortice._ops.formulas import has_values
 from mortice._plugins.groups import HOOK_API_VERSION
 from mortice._tensor import philox
 from mortice._tensor.array import DeviceArray
+from mortice._tensor.counter import count_up
 from mortice._tensor.device_methods import movable
 from mortice._tensor.generator import Generator
 from mortice._tensor.generator import chosen as generator_for
@@ -69,6 +70,7 @@ __all__ = [
     "Unavailable",
     "active_logger",
     "array",
+    "count_up",
     "declare",
     "default_dtype",
     "dtypes",

@@ -239,9 +239,10 @@ class Recorder:
         return step
 
     def leaf_of(self, t: Any) -> Leaf | None:
-        if len(self.by_tensor) != len(self.leaves):
-            self.by_tensor = {id(leaf.tensor): leaf for leaf in self.leaves}
-        return self.by_tensor.get(id(t))
+        known = self.by_tensor
+        for leaf in self.leaves[len(known) :]:
+            known[id(leaf.tensor)] = leaf
+        return known.get(id(t))
 
     def memory_of(self, t: Any) -> tuple[Any, bool]:
         """(the cell that a tensor sees, None if the path has not met it; whether t is known in it)."""

@@ -10,6 +10,7 @@ from typing import Any
 
 import mortice
 from mortice import Tensor
+from mortice.backend import count_up
 from mortice.errors import ArgumentError, InvalidState, InvalidValue
 from mortice_nn.modules import hooks
 from mortice_nn.modules.hooks import RemovableHandle, Table
@@ -385,8 +386,7 @@ def count_step(state: dict[str, Any]) -> float:
     """Add 1 to the step count; returns it."""
     step = state["step"]
     if isinstance(step, Tensor):
-        step.add_(1)
-        return float(step.item())
+        return float(count_up(step))
     state["step"] = step + 1
     return float(state["step"])
 
