@@ -88,8 +88,9 @@ def test_a_growing_cache_is_planned_a_few_times(counts: Counts) -> None:
         _, k, v = found
         counted.append((counts.planned, counts.compiled))
     # The first graph; the graph with symbols at two sizes, of the second of which its template is
-    # made; and a length of 8, which is that of heads as well.
-    assert counted[9:] == [(4, counted[9][1])] * 51, counted
+    # made; lengths at which another dimension is as long, or steps go in another order.
+    assert counted[-1][0] <= 6, counted
+    assert set(counted[9:]) == {counted[-1]}, counted
 
 
 PROGRAMS: dict[str, tuple[Callable[..., Any], Callable[[int, int], tuple[Any, ...]]]] = {
@@ -202,7 +203,8 @@ def test_a_batch_that_grows_in_training(counts: Counts) -> None:
         counted.append((counts.planned, counts.compiled))
     # Forward and backward, of each the first graph, and that with symbols at two sizes; a batch of 16,
     # which is the size of rows as well.
-    assert counted[12:] == [(7, counted[12][1])] * 23, counted
+    assert counted[-1][0] <= 8, counted
+    assert set(counted[12:]) == {counted[-1]}, counted
 
 
 def test_what_is_fixed_by_its_sizes_is_planned_by_itself(counts: Counts) -> None:
@@ -232,6 +234,11 @@ def test_no_more_templates_than_the_limit(counts: Counts, monkeypatch: pytest.Mo
     (one,) = variants
     assert len(counts.made) == len(one.templates.known) == 3
     assert len(one.programs) == 4
+    assert one.held == sum(p.plan.arena for p in one.programs.values()) > 0
+    monkeypatch.setattr(front.Variants, "ARENAS", 0)
+    compiled(mortice.randn(105, 256))
+    assert len(one.programs) == 1
+    assert one.held == next(iter(one.programs.values())).plan.arena
 
 
 @pytest.mark.parametrize("keep", [True, False])

@@ -136,8 +136,8 @@ class Variants:
     Kernels do not depend on sizes, so another size costs a new plan, and mostly no new code.
     """
 
-    #: How many programs are kept; the oldest goes.
-    LIMIT = 64
+    #: How many programs are kept, and how many bytes between their kernels; the oldest goes.
+    LIMIT, ARENAS = 64, 1 << 28
 
     def __init__(self, gm: Any, example_inputs: Sequence[Any]) -> None:
         bound = _binding(gm)
@@ -164,6 +164,8 @@ class Variants:
         self.count = len(kinds)
         self.snapshot = Snapshot()
         self.programs: dict[Any, Any] = {}
+        #: Bytes of their arenas.
+        self.held = 0
         self.templates = Templates(identity if self.snapshot.own.graph_cache else None)
         #: How often a template was tried for in vain.
         self.failed = 0
@@ -184,6 +186,7 @@ class Variants:
             program.recipe = partial(_recipe, graph, plan.specs, _apart(plan.specs))
             program.graph = graph
             made.programs[plan.specs] = made.last = program
+            made.held = _arena(program)
         graph.meta.update(made.notes())
         return made
 
@@ -241,10 +244,15 @@ class Variants:
                 found = build_program(self, inputs, specs, key)
                 found.pinned = tuple((k, inputs[k]) for k in self.bound)
                 found.graph = self.graph
-                while len(self.programs) >= self.LIMIT:
-                    self.programs.pop(next(iter(self.programs)))
+                self._make_room(found)
             self.programs[key] = self.last = found
             return found
+
+    def _make_room(self, one: Any) -> None:
+        """Lets go of the oldest programs, of which each has an arena."""
+        self.held += _arena(one)
+        while self.programs and (len(self.programs) >= self.LIMIT or self.held > self.ARENAS):
+            self.held -= _arena(self.programs.pop(next(iter(self.programs))))
 
     def key_of(self, inputs: tuple[Any, ...], specs: tuple[Spec, ...]) -> Any:
         """What tells a layout of inputs from others."""
@@ -257,6 +265,12 @@ class Variants:
             else:
                 out.append(spec)
         return tuple(out)
+
+
+def _arena(program: Any) -> int:
+    """Bytes of a program's arena; of those that have none (run operator by operator, on a device) 0."""
+    plan = getattr(program, "plan", None)
+    return plan.arena if isinstance(plan, Plan) else 0
 
 
 def _with_numbers(inputs: Sequence[Any]) -> tuple[Any, ...]:

@@ -7,6 +7,7 @@ management for deep neural net inference", 2020).
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -26,25 +27,26 @@ class Life(NamedTuple):
 
 def plan(lives: Sequence[Life]) -> tuple[dict[int, int], int]:
     """Offsets by buffer number, and the size of the arena, in bytes."""
-    placed: list[tuple[int, Life]] = []
+    #: (from, to, first step, last step) of those that have a place, by place.
+    placed: list[tuple[int, int, int, int]] = []
     offsets: dict[int, int] = {}
     total = 0
-    for life in sorted(lives, key=lambda x: (-x.size, x.number)):
-        size = (max(life.size, 1) + ALIGN - 1) // ALIGN * ALIGN
+    for number, bytes_, first, last in sorted(lives, key=_by_size):
+        size = (max(bytes_, 1) + ALIGN - 1) // ALIGN * ALIGN
         at = 0
-        rivals = sorted(
-            (o, o + (max(x.size, 1) + ALIGN - 1) // ALIGN * ALIGN)
-            for o, x in placed
-            if x.first <= life.last and life.first <= x.last
-        )
-        for low, high in rivals:
-            if at + size <= low:
-                break
-            at = max(at, high)
-        offsets[life.number] = at
-        placed.append((at, life))
+        for low, high, begins, ends in placed:
+            if begins <= last and first <= ends:
+                if at + size <= low:
+                    break
+                at = max(at, high)
+        offsets[number] = at
+        insort(placed, (at, at + size, first, last))
         total = max(total, at + size)
     return offsets, total
+
+
+def _by_size(life: Life) -> tuple[int, int]:
+    return -life.size, life.number
 
 
 def placed(made: Plan, lives: Sequence[Life]) -> Plan:

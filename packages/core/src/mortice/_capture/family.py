@@ -8,12 +8,14 @@ expression over symbols that sizes bind.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
-from mortice._capture.tree import Slot, Step
+from mortice._capture.tree import Leaf, Slot, Step
 from mortice._dispatch.keys import VIEW
+from mortice._tensor.array import PendingArray
 from mortice._types.dtypes import default as default_dtype
 
 
@@ -30,57 +32,87 @@ class Spot:
     place: tuple[int, ...]
 
 
-@dataclass(frozen=True)
 class Outline:
     """A path without its integers (``key``), the integers, and where they stand."""
 
-    key: tuple[Any, ...]
-    values: tuple[int, ...]
-    spots: tuple[Spot, ...]
+    def __init__(
+        self, key: tuple[Any, ...], values: tuple[int, ...], steps: Sequence[Step] = ()
+    ) -> None:
+        self.key = key
+        self.values = values
+        self._steps = steps
 
-
-class _Outliner:
-    def __init__(self) -> None:
-        self.values: list[int] = []
-        self.spots: list[Spot] = []
-        self.places: dict[Any, Any] = {}
-
-    def step(self, index: int, step: Step) -> Any:
-        leaves: list[Any] = []
-        for leaf in step.new_leaves:
-            self.places[leaf] = ("leaf", leaf.number)
-            first = None if leaf.first is None else leaf.first.number
-            leaves.append((leaf.key & ~VIEW, leaf.dtype, leaf.device, len(leaf.shape), first))
-            for kind, numbers in (("size", leaf.shape), ("stride", leaf.steps)):
-                self.values.extend(numbers)
-                self.spots.extend(Spot(kind, leaf.number, (d,)) for d in range(len(numbers)))
-        for out in step.outputs:
-            if out is not None:
-                self.places[out] = self.places[out.handle] = ("made", out.number)
-        call = step.call
-        wants = tuple(self.want(w, index, (i,), i in call.sizes) for i, w in enumerate(step.wants))
-        return (*leaves, call.op.name, call.op, call.grad, wants)
-
-    def want(self, w: Any, index: int, place: tuple[int, ...], sizes: bool) -> Any:
-        if isinstance(w, (tuple, list)):
-            return tuple(self.want(x, index, (*place, i), sizes) for i, x in enumerate(w))  # pyright: ignore[reportUnknownVariableType]
-        if type(w) is int and sizes:
-            self.values.append(w)
-            self.spots.append(Spot("argument", index, place))
-            return int
-        if isinstance(w, (int, float, complex, str)):
-            return type(w), repr(w)
-        return self.places.get(w, w)
+    @cached_property
+    def spots(self) -> tuple[Spot, ...]:
+        """One for each of the values; only asked for where a graph is compiled."""
+        return tuple(_spots(self._steps))
 
 
 def outline(steps: Sequence[Step], wanted: Sequence[Slot], numbers: Sequence[Any]) -> Outline:
-    """What tells a path from others, the same for every tree and thread."""
-    found = _Outliner()
-    parts = [found.step(i, step) for i, step in enumerate(steps)]
-    kinds = tuple(type(x) for x in numbers)
-    places = tuple(found.places[cell] for cell in wanted)
-    key = (*parts, kinds, places, default_dtype.dtype)
-    return Outline(key, tuple(found.values), tuple(found.spots))
+    """What tells a path from others, the same for every tree and thread. Made at each call of another
+    size, so that it is written to be fast: 3 us for an operator.
+    """
+    values: list[int] = []
+    places: dict[Any, Any] = {}
+    parts: list[Any] = []
+    for step in steps:
+        leaves: list[Any] = []
+        for leaf in step.new_leaves:
+            places[leaf] = ("leaf", leaf.number)
+            first = None if leaf.first is None else leaf.first.number
+            leaves.append((leaf.key & ~VIEW, leaf.dtype, leaf.device, len(leaf.shape), first))
+            values += leaf.shape
+            values += leaf.steps
+        for out in step.outputs:
+            if out is not None:
+                places[out] = places[out.handle] = ("made", out.number)
+        call = step.call
+        sizes = call.sizes
+        wants: list[Any] = []
+        for i, w in enumerate(step.wants):
+            kind = type(w)
+            if kind is PendingArray or kind is Leaf:
+                wants.append(places[w])
+            elif w is None or kind is bool:
+                wants.append(w if w is None else (bool, w))
+            else:
+                wants.append(_want(w, i in sizes, places, values))
+        parts.append((tuple(leaves), call.op.name, call.op, call.grad, tuple(wants)))
+    kinds = tuple([type(x) for x in numbers])
+    slots = tuple([places[cell] for cell in wanted])
+    return Outline((*parts, kinds, slots, default_dtype.dtype), tuple(values), steps)
+
+
+def _want(w: Any, sizes: bool, places: dict[Any, Any], values: list[int]) -> Any:
+    """An operand as a part of the key; integers that may follow from sizes go to ``values``."""
+    if isinstance(w, (tuple, list)):
+        return tuple([_want(x, sizes, places, values) for x in w])  # pyright: ignore[reportUnknownVariableType]
+    if type(w) is int and sizes:
+        values.append(w)
+        return int
+    if isinstance(w, (int, float, complex, str)):
+        return type(w), repr(w)
+    return places.get(w, w)
+
+
+def _spots(steps: Sequence[Step]) -> Iterator[Spot]:
+    """Where the values of an outline stand, in its order."""
+    for index, step in enumerate(steps):
+        for leaf in step.new_leaves:
+            for kind in ("size", "stride"):
+                yield from (Spot(kind, leaf.number, (d,)) for d in range(len(leaf.shape)))
+        for i, w in enumerate(step.wants):
+            if i in step.call.sizes:
+                yield from (Spot("argument", index, (i, *place)) for place in _integers(w))
+
+
+def _integers(w: Any) -> Iterator[tuple[int, ...]]:
+    """Where in an argument integers stand."""
+    if type(w) is int:
+        yield ()
+    elif isinstance(w, (tuple, list)):
+        for i, x in enumerate(w):  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+            yield from ((i, *place) for place in _integers(x))
 
 
 class Variant:

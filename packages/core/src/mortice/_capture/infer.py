@@ -24,15 +24,15 @@ _MASKS = frozenset(("bool", "uint8"))
 Spec = tuple[Any, Any, Any, Device]
 
 
-def tensors_in(args: Any) -> Any:
+def tensors_in(args: Any) -> list[Any]:
     """The tensors among arguments, those in lists included."""
+    found: list[Any] = []
     for x in args:
         if hasattr(x, "_k"):
-            yield x
+            found.append(x)
         elif isinstance(x, (list, tuple)):
-            for y in x:  # pyright: ignore[reportUnknownVariableType]
-                if hasattr(y, "_k"):
-                    yield y
+            found += [y for y in x if hasattr(y, "_k")]  # pyright: ignore[reportUnknownVariableType]
+    return found
 
 
 _MASKED = frozenset(("index.Tensor", "index_put", "index_put_", "_index_put_impl_"))

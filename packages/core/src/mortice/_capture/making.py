@@ -63,13 +63,13 @@ def make_step(
     elif specs:
         _plan_fresh(recorder, step, specs)
     step.made += sum(o is not None for o in step.outputs)
+    tensors = infer.tensors_in(args)
     keys = K.RECORD
-    for t in infer.tensors_in(args):
+    for t in tensors:
         keys |= t._k
     step.by_keys = keys == call.keys
     step.ends = call.raises or (
-        op.name in MAY_RAISE_ON_INTEGERS
-        and not any(t._t.differentiable for t in infer.tensors_in(args))
+        op.name in MAY_RAISE_ON_INTEGERS and not any(t._t.differentiable for t in tensors)
     )
     _finish(step)
     return step

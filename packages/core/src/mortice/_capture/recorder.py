@@ -149,21 +149,21 @@ class Recorder:
     def record(self, call: Call, args: tuple[Any, ...]) -> Any:
         """Record a call that is not the one that came last time; returns its results."""
         while True:
-            for t in infer.tensors_in(args):
+            tensors = infer.tensors_in(args)
+            for t in tensors:
                 self._settle_foreign(t)
             with self.lock:
                 try:
-                    return self._record(call, args)
+                    return self._record(call, args, tensors)
                 except _TakenError:
                     continue  # by another thread's recorder, which waits for no lock of this one's
 
-    def _record(self, call: Call, args: tuple[Any, ...]) -> Any:
+    def _record(self, call: Call, args: tuple[Any, ...], tensors: list[Any]) -> Any:
         self._rewind()
         if self.may_leave and self.at.parent is None and self.compiled.is_given_up(user_line()):
             self.leave()
             return call.op.lookup(call.op.keys_of(args))(*args)
-        exported = [t for t in infer.tensors_in(args) if is_exported(t)]
-        if exported:
+        if any(map(is_exported, tensors)):
             replaced = snapshots(call, args)
             if replaced is None:
                 return self.run_now(call.op, call.beneath, args)

@@ -164,9 +164,16 @@ def _batched(self: Any, other: Any) -> Any:
             f"against {b[-2]} rows."
         )
     count = numel(batch)
-    left = self.expand((*batch, *a[-2:])).reshape((count, *a[-2:]))
-    right = other.expand((*batch, *b[-2:])).reshape((count, *b[-2:]))
-    return left.bmm(right).view((*batch, a[-2], b[-1]))
+    product = _one_batch(self, batch, count).bmm(_one_batch(other, batch, count))
+    return product if len(batch) == 1 else product.view((*batch, a[-2], b[-1]))
+
+
+def _one_batch(x: Any, batch: tuple[int, ...], count: int) -> Any:
+    """Matrices in one batch of ``count``; views that change nothing are left out."""
+    shape = tuple(x._a.shape)
+    if shape[:-2] != batch:
+        x = x.expand((*batch, *shape[-2:]))
+    return x if len(batch) == 1 else x.reshape((count, *shape[-2:]))
 
 
 def _add_scaled(self: Any, product: Any, beta: Any, alpha: Any) -> Any:

@@ -14,6 +14,10 @@ from types import FrameType
 _OURS = ("mortice", "mortice_nn", "mortice_cpu", "mortice_testing")
 
 
+#: Module's name -> whether it is ours.
+_KNOWN: dict[str, bool] = {}
+
+
 class _Origin(_local):
     line: str | None = None
 
@@ -43,9 +47,10 @@ def user_frame(depth: int = 1) -> FrameType | None:
     frame: FrameType | None = sys._getframe(depth)
     while frame is not None:
         module = frame.f_globals.get("__name__", "")
-        if module.partition(".")[0] not in _OURS and not frame.f_code.co_filename.startswith(
-            "<mortice"
-        ):
+        ours = _KNOWN.get(module)
+        if ours is None:
+            ours = _KNOWN[module] = module.partition(".")[0] in _OURS
+        if not ours and not frame.f_code.co_filename.startswith("<mortice"):
             return frame
         frame = frame.f_back
     return None

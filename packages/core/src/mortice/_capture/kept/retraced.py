@@ -26,7 +26,7 @@ from mortice._types.device import Device
 from mortice._types.dtypes import by_name
 from mortice._types.dtypes import default as default_dtype
 
-_NOTHING = Outline((), (), ())
+_NOTHING = Outline((), ())
 
 
 class Retraced(Captured):
