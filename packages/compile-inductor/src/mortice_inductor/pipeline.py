@@ -27,7 +27,7 @@ from .codegen.matmul import product_of
 from .ir import index as ix
 from .ir.cells import Buffer
 from .ir.roots import Roots, replaced
-from .ir.values import Value, walk
+from .ir.values import Value, is_dense, walk
 from .lowering.graph import Lowered, lower
 from .lowering.matrix import Side
 from .passes import epilogue, memory
@@ -193,7 +193,7 @@ class _Attempt:
             else:
                 strides = self.lowered.constants[v.attr - len(self.lowered.specs)].stride()
         elif (
-            kind == "output" and v.uid not in self.fixed and _is_dense(v.shape, self.outputs[v.uid])
+            kind == "output" and v.uid not in self.fixed and is_dense(v.shape, self.outputs[v.uid])
         ):
             strides = self.outputs[v.uid]
         elif kind == "result":
@@ -230,18 +230,6 @@ class _Attempt:
 def _strided(roots: Roots) -> set[int]:
     """Values whose strides were counted on when the graph was lowered: operands of products."""
     return {a.uid for v in walk(roots.values()) if v.op == "matmul" for a in v.args}
-
-
-def _is_dense(shape: tuple[int, ...], strides: tuple[int, ...] | None) -> bool:
-    """True for strides that fill memory without gap or overlap, in some order of dimensions."""
-    if strides is None:
-        return False
-    step = 1
-    for stride, n in sorted((s, n) for s, n in zip(strides, shape) if n != 1):
-        if stride != step:
-            return False
-        step *= n
-    return True
 
 
 def _relaid(lowered: Lowered, roots: Roots, v: Value) -> Roots:

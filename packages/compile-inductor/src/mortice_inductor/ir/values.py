@@ -317,3 +317,15 @@ def walk(roots: Iterable[Value]) -> list[Value]:
         stack.append((v, True))
         stack += [(a, False) for a in reversed(v.args)]
     return out
+
+
+def is_dense(shape: Shape, strides: Shape | None) -> bool:
+    """True for strides that fill memory without gap or overlap, in some order of dimensions."""
+    if strides is None:
+        return False
+    step = 1
+    for stride, n in sorted((s, n) for s, n in zip(strides, shape) if n != 1):
+        if stride != step:
+            return False
+        step *= n
+    return True

@@ -87,6 +87,8 @@ class Lowering:
         self.placeholders: dict[Any, int] = {}
         self.may_draw = may_draw
         self.draw_slot = number_words(specs)
+        #: The one being lowered.
+        self.node: Any = None
 
     def draw(self) -> Random:
         """A draw from the default generator, in the order of the graph."""
@@ -102,7 +104,7 @@ class Lowering:
         outputs: tuple[Any, ...] = ()
         strides: tuple[Shape | None, ...] = ()
         for node in self.gm.graph.nodes:
-            self.trace.where = node.name
+            self.node, self.trace.where = node, node.name
             if node.op == "output":
                 outputs = self._outputs(node.args[0])
                 strides = _strides_of(node.args[0], self.numbers)
@@ -268,11 +270,13 @@ class Lowering:
     # -- foreign code ----------------------------------------------------------------------------
 
     def foreign(
-        self, node: Any, args: Any, kwargs: Any, name: str = "", described: Any = None
-    ) -> Any:
+        self, node: Any, args: Any, kwargs: Any, name: str = "", described: Any = None,
+        single: bool = False,
+    ) -> Any:  # fmt: skip
         """The operator run by the dispatcher; its results are values in memory.
 
-        ``described``: (shape, dtype, strides) of each, where they are not the operator's own.
+        ``described``: (shape, dtype, strides) of each, where they are not the operator's own, and
+        whether it is a ``single`` one.
         """
         tensors: list[Value] = []
 
@@ -299,7 +303,7 @@ class Lowering:
         if described is None:
             results, single = self.results_of(node, args, kwargs)
         else:
-            results, single = described, False
+            results = described
         call = Call(name or str(node.target), given, named, results, single, self.trace.calls)
         self.trace.calls += 1
         made = self.trace.make("call", tensors, (), "f32", HashableCall(call))

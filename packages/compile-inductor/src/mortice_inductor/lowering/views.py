@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..ir import index as ix
-from ..ir.values import Trace, Value, identity
-from ..specs import loop_name
-from .registry import Fallback, lowers, wrap_dim
+from ..ir.index import Expr
+from ..ir.values import Shape, Trace, Value, identity, is_dense
+from ..specs import DataDependent, loop_name
+from .registry import Fallback, lowers, wants_graph, wrap_dim
+
+if TYPE_CHECKING:
+    from .graph import Lowering
 
 
 def _completed(shape: Sequence[int], numel: int) -> tuple[int, ...]:
@@ -193,8 +198,92 @@ def _roll(t: Trace, x: Value, shifts: Any, dims: Any = ()) -> Value:
 
 
 @lowers("as_strided", "as_strided_copy")
-def _as_strided(t: Trace, x: Value, size: Any, stride: Any, offset: Any = None) -> Value:
-    raise Fallback("the memory of a value that is computed has no strides yet")
+@wants_graph
+def _as_strided(
+    graph: Lowering, x: Value, size: Sequence[int], stride: Sequence[int], offset: int | None = None
+) -> Value:
+    """By positions in the memory that ``x`` is a view of, laid out as in eager."""
+    t = graph.trace
+    shape = tuple(size)
+    if not math.prod(shape):
+        return t.view(x, [ix.ZERO] * len(x.shape), shape)
+    made = _memory(graph, offset)
+    last = made.begin + sum((n - 1) * s for n, s in zip(shape, stride))
+    row = made.row(t)
+    if row is None or not 0 <= made.begin <= last < row.numel:
+        if made.base.op == "call_function" or made.begin < 0:
+            raise DataDependent("as_strided() counts in memory whose layout is not known")
+        given = (made.value, (last + 1,), (1,))
+        row = _on_row(graph, "aten.as_strided.default", given, last + 1, x.dtype)
+    return t.view(row, [_place(shape, stride, made.begin)], shape)
+
+
+@lowers("as_strided_scatter")
+@wants_graph
+def _as_strided_scatter(
+    graph: Lowering, x: Value, src: Value, size: Sequence[int], stride: Sequence[int],
+    offset: int | None = None,
+) -> Value:  # fmt: skip
+    """The memory that ``x`` is a view of is written as one row."""
+    made = _memory(graph, offset)
+    row = made.row(graph.trace)
+    if row is None or made.begin < 0:
+        raise DataDependent("as_strided_scatter() counts in memory whose layout is not known")
+    given = (row, src, tuple(size), tuple(stride), made.begin)
+    put = _on_row(graph, "aten.as_strided_scatter.default", given, row.numel, x.dtype)
+    return graph.trace.view(put, [_place(x.shape, made.strides, made.start)], x.shape)
+
+
+def _place(shape: Shape, strides: Sequence[int], begin: int) -> Expr:
+    return ix.add(ix.linear(identity(shape), strides), ix.const(begin))
+
+
+def _on_row(graph: Lowering, name: str, given: Any, numel: int, dtype: str) -> Value:
+    """What an operator of the dispatcher's gives, one contiguous row."""
+    return graph.foreign(graph.node, given, {}, name, (((numel,), dtype, (1,)),), single=True)
+
+
+class _Memory(NamedTuple):
+    """What the operator at hand counts in.
+
+    Attributes:
+        base, value: the node that made the memory, and its value; laid: its strides in eager.
+        start, strides: where in it the operator's first argument begins, and that one's strides.
+        begin: where in it the operator begins.
+    """
+
+    base: Any
+    value: Value
+    laid: Shape
+    start: int
+    strides: Shape
+    begin: int
+
+    def row(self, t: Trace) -> Value | None:
+        """All of it in the order of memory; None where it has gaps or overlaps."""
+        shape, laid = self.value.shape, self.laid
+        if not is_dense(shape, laid):
+            return None
+        order = sorted(range(len(laid)), key=lambda d: -laid[d] if shape[d] != 1 else 0)
+        return t.reshape(t.permute(self.value, order), (self.value.numel,))
+
+
+def _memory(graph: Lowering, offset: int | None) -> _Memory:
+    base = source = graph.node.args[0]
+    while base.op == "call_function" and (base.target is operator.getitem or _is_view(base.target)):
+        base = base.args[0]
+    if "val" not in base.meta or "val" not in source.meta:
+        raise DataDependent("as_strided() in a graph that does not say how values are laid out")
+    zero, start = (graph.numbers(n.meta["val"].storage_offset()) for n in (base, source))
+    laid, strides = (tuple(map(graph.numbers, n.meta["val"].stride())) for n in (base, source))
+    begin = start if offset is None else offset
+    return _Memory(base, graph.env[base], laid, start - zero, strides, begin - zero)
+
+
+def _is_view(target: Any) -> bool:
+    """Whether an operator's result lies in the memory of its first argument."""
+    arguments = target._schema.arguments
+    return bool(arguments) and bool(arguments[0].type.alias)
 
 
 @lowers("view.dtype", "view_copy.dtype")

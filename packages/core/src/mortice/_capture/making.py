@@ -14,7 +14,7 @@ from mortice._capture.tree import Leaf, Output, Step, start_of
 from mortice._capture.writes import check_write
 from mortice._dispatch import keys as K
 from mortice._tensor.array import PendingArray
-from mortice._types.shapes import has_overlap
+from mortice._types.shapes import dense_strides_like, has_overlap
 from mortice.fx.stack import user_frame
 
 if TYPE_CHECKING:
@@ -28,8 +28,8 @@ def make_step(
     op = call.op
     if infer.depends_on_values(op, args):
         return None
-    if op.name == "as_strided" and args[3] is not None and not _is_made(args[0]):
-        return None  # it counts from where the memory begins, and recordings from where tensors do
+    if op.name == "as_strided" and not _counts_inside(args[0], args[3]):
+        return None
     if call.form != "view" and not infer.is_computed(op, call.beneath, args):
         return None
     if call.form == "view":
@@ -86,6 +86,14 @@ def user_line() -> tuple[str, int, str] | None:
 def _is_made(t: Any) -> bool:
     """Whether the path makes a tensor's memory."""
     return type(t._a) is PendingArray and t._a.output.leaf is None
+
+
+def _counts_inside(t: Any, offset: Any) -> bool:
+    """Whether a recording has the memory in which ``as_strided`` of ``t`` counts: of memory from
+    outside it knows what the tensor shows, and what is written to between elements gets lost.
+    """
+    strides = tuple(t.stride())
+    return dense_strides_like(t._a.shape, strides) == strides and (offset is None or _is_made(t))
 
 
 def _new_leaves(recorder: Recorder, fresh: list[Any]) -> list[Leaf]:
