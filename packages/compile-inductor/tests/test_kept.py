@@ -209,6 +209,29 @@ def test_a_kernel_in_an_operators_place_is_no_hit(counts: Counts) -> None:
     assert counts.of(g, x, w) == 0
 
 
+def test_a_backward_graph_made_beside_a_kernel_is_not_kept(counts: Counts) -> None:
+    def g(x: Any) -> Any:
+        return (x * x).sum() * 3
+
+    def given(between: Any = None) -> int:
+        before = counts.given
+        x = mortice.ones(3).requires_grad_()
+        y = mortice.compile(g, backend="inductor")(x)
+        with mortice.library.scoped_library("aten", "IMPL") as lib:
+            if between is not None:
+                lib.impl("mul.Tensor", between, "CPU")
+            y.backward()
+        assert x.grad is not None
+        return counts.given - before
+
+    assert given(lambda a, b: mortice.full_like(a, 9.0)) == 2
+    assert given() == 1  # the forward graph is there
+    assert given() == 0
+    assert (
+        given(lambda a, b: mortice.full_like(a, 9.0)) == 1
+    )  # what is there is for the operator itself
+
+
 def test_operators_of_others_are_not_kept(counts: Counts) -> None:
     with mortice.library.scoped_library("kept_test", "DEF") as lib:
         lib.define("twice(Tensor x) -> Tensor")

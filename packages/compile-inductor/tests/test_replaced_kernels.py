@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import mortice
+from mortice.errors import CompileError
 from mortice.library import Library
 from mortice.nn import functional as F
 
@@ -149,3 +150,25 @@ def test_a_graph_compiled_directly_is_not_taken_from_one_without_the_kernel(own:
     mortice.testing.assert_close(run(), f(x))
     own.take_back()
     mortice.testing.assert_close(run(), f(x))
+
+
+@pytest.mark.parametrize(
+    ("kernel", "said"),
+    [
+        (lambda x: x.double(), "gave a mortice.float64 tensor of shape \\(3, 4\\) on cpu"),
+        (lambda x: x.half(), "gave a mortice.float16 tensor of shape \\(3, 4\\) on cpu"),
+        (lambda x: x[:2], "gave a mortice.float32 tensor of shape \\(2, 4\\) on cpu"),
+        (lambda x: x.to("meta"), "gave a mortice.float32 tensor of shape \\(3, 4\\) on meta"),
+        (lambda x: None, "gave NoneType"),
+    ],
+    ids=["double", "half", "shape", "meta", "nothing"],
+)
+def test_a_result_that_is_not_as_the_shape_rule_says_is_refused(
+    own: Own, kernel: Any, said: str
+) -> None:
+    """Native code would read it as what it was told: beyond its end, for one."""
+    own.library.impl("sin", kernel, "CPU")
+    compiled = mortice.compile(lambda x: mortice.sin(x) * 2)
+    for _ in range(3):
+        with pytest.raises(CompileError, match=f"aten.sin.default {said}.*mend the kernel"):
+            compiled(data()[0])

@@ -135,6 +135,7 @@ def test_a_written_schema_is_held_against_the_tag() -> None:
 # -- kernels ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.filterwarnings("ignore:Overriding a previously registered kernel")  # once per process
 def test_a_kernel_goes_on_to_the_one_it_replaced() -> None:
     own = get_kernel("aten::sin", "CPU")
     x = mortice.ones(2)

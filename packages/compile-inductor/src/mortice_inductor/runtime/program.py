@@ -271,20 +271,37 @@ class Program:
                 if number < 0:
                     continue
                 row = rows[number]
+                if not _is_as_said(t, row[3], self.dtypes[number]):
+                    raise _not_as_said(step.target, t, row[3], self.dtypes[number])
                 memory[number] = t = _as_planned(t, row[3], row[4], self.dtypes[number])
                 state.words[row[1]] = address(array(t))
 
         return run
 
 
+def _is_as_said(t: Any, shape: Any, dtype: Any) -> bool:
+    """Whether native code can take a foreign result for what it was told to expect."""
+    return (
+        isinstance(t, mortice.Tensor) and t.is_cpu and t.dtype is dtype
+        and array(t).shape == tuple(shape)
+    )  # fmt: skip
+
+
+def _not_as_said(name: str, t: Any, shape: Any, dtype: Any) -> CompileError:
+    found = (
+        f"a {t.dtype} tensor of shape {tuple(t.shape)} on {t.device}"
+        if isinstance(t, mortice.Tensor)
+        else type(t).__name__
+    )
+    return CompileError(
+        f"{name} gave {found}, and its shape rule (its fake, or Meta kernel) says a {dtype} tensor of "
+        f"shape {tuple(shape)} on the CPU. Compiled code relies on that: mend the kernel or the rule."
+    )
+
+
 def _as_planned(t: Any, shape: Any, strides: Any, dtype: Any) -> Any:
     """A foreign result with the strides that native code counts on."""
     a = array(t)
-    if tuple(a.shape) != tuple(shape):
-        raise CompileError(
-            f"an operator gave a tensor of shape {tuple(a.shape)} where its shape rule says "
-            f"{tuple(shape)}."
-        )
     if _lies(a, strides):
         return t
     made = _strided(_layout(shape, strides) or tuple(range(len(shape))), a.dtype, shape)

@@ -34,10 +34,12 @@ def alive() -> list[Any]:
 
 def outdate(which: str) -> None:
     """Let all forget what they made while other kernels stood in the place of those of ``which``."""
-    for compiled in alive():
-        if not compiled.is_new:
-            log_outdated(compiled, which)
-            compiled.forget()
+    known = [compiled for compiled in alive() if not compiled.is_new]
+    for compiled in known:
+        log_outdated(compiled, which)
+        compiled.forget()
+    if known:
+        operator.clear_tables()  # how an in-place operator is recorded depends on its functional form's
 
 
 @contextmanager

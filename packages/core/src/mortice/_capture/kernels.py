@@ -141,19 +141,23 @@ def kernel(op: Operator, keys: int) -> Kernel:
 
 
 def _is_replaced(op: Operator, keys: int) -> bool:
-    """Whether somebody's kernel stands for an operator of core's where no graph would have it: the graph
-    has other operators for those that write and for views, and is traced below autograd.
+    """Whether somebody's kernel stands for an operator of core's where no graph would have it, or where it
+    is not in eager: graphs have other operators for those that write and for views, and are traced below
+    autograd; composites may have kernels of their own.
     """
-    if not op.kernels or "::" in op.name:
+    if "::" in op.name:
         return False
     devices = list(K.devices_in(keys))
-    if (
-        any(f"Autograd{K.device_key_name(d)}" in op.kernels for d in devices)
-        or "Autograd" in op.kernels
-    ):
+    above = (*(f"Autograd{K.device_key_name(d)}" for d in devices), *_ABOVE)
+    if op.kernels and any(key in op.kernels for key in above):
         return True
-    stands_in = bool(op.schema.mutated) or op.row.kind == "view"
-    return stands_in and any(backends.replaced(op, d) for d in devices)
+    if not (op.schema.mutated or op.row.kind == "view"):
+        return False
+    functional = get(op.row.functional) if op.row.functional else op
+    return any(backends.replaced(one, d) for one in (op, functional) for d in devices)
+
+
+_ABOVE = ("Autograd", "CompositeImplicitAutograd")
 
 
 def _is_composite(op: Operator) -> bool:

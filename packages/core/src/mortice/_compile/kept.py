@@ -155,7 +155,7 @@ class Kept:
         self, name: str, make: Callable[[], GraphModule]
     ) -> tuple[tuple[Any, Any, Any], Callable[..., Any], Deferred] | None:
         """(saved, sizes, tangents), what runs the backward graph, and the graph; or None."""
-        entry = self._read(self.identity(name))
+        entry = None if _obstacle(self._settings) else self._read(self.identity(name))
         if entry is None:
             return None
         graph = Deferred(make)
@@ -185,6 +185,10 @@ class Kept:
         self._write(self.identity(name), gm, lambda found: (*form, found))
 
     def _write(self, key: bytes, gm: GraphModule, entry: Callable[[Any], Any]) -> None:
+        obstacle = _obstacle(self._settings)  # there may be one by now
+        if obstacle:
+            _log(f"a graph is not kept: {obstacle}")
+            return
         artifact = gm.meta.get("artifact")
         found = None if artifact is None else artifact()
         if found is None:

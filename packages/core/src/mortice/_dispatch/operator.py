@@ -13,7 +13,7 @@ from typing import Any
 from mortice._base.errors import InvalidState, UnknownName, nearest
 from mortice._dispatch import keys as K
 from mortice._dispatch.schema import FunctionSchema, parse
-from mortice._dispatch.state import GLOBAL, below_autograd
+from mortice._dispatch.state import GLOBAL, below_autograd, unrecorded
 
 Kernel = Callable[..., Any]
 Table = dict[int, Kernel]
@@ -228,8 +228,10 @@ class Operator:
         return stack[-1] if stack else None
 
     def register(self, key: str, kernel: Kernel) -> None:
-        self.kernels.setdefault(key, []).append(kernel)
-        _kernels_changed(self)
+        # What was recorded before runs with the kernels that it was called with.
+        with unrecorded("a kernel is registered", flush=_is_relied_on(self)):
+            self.kernels.setdefault(key, []).append(kernel)
+            _kernels_changed(self)
 
     def unregister(self, key: str, kernel: Kernel) -> None:
         stack = self.kernels.get(key, [])
@@ -273,8 +275,13 @@ def known() -> list[Operator]:
 kernels_changed: Callable[[str], None] = lambda which: None  # noqa: E731
 
 
+def _is_relied_on(op: Operator) -> bool:
+    """Whether somebody may have made something of an operator's kernels."""
+    return bool(op.table) or "::" not in op.name
+
+
 def _kernels_changed(op: Operator) -> None:
-    relied_on = bool(op.table) or "::" not in op.name
+    relied_on = _is_relied_on(op)
     _clear(op.table)
     if relied_on:
         kernels_changed(op.qualified)

@@ -32,6 +32,7 @@ from mortice._dispatch.operator import (
     remove_operator,
 )
 from mortice._dispatch.schema import FunctionSchema, parse
+from mortice._dispatch.state import unrecorded
 from mortice._library import tagged
 from mortice._library.keysets import DispatchKeySet
 from mortice._library.tags import check_tags
@@ -306,7 +307,8 @@ class Library:
     def _destroy(self) -> None:
         """Take back everything that was registered."""
         self._alive = False
-        self._finalizer()
+        with unrecorded("kernels are taken back"):  # as where one is registered
+            self._finalizer()
 
 
 def _undo_all(undo: list[Callable[[], None]]) -> None:
