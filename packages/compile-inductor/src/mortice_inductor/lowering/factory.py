@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from mortice.fake import SymInt
 from mortice_llvm.dtypes import computes_as
 
 from ..ir import index as ix
@@ -92,13 +93,18 @@ def _scalar_tensor(
 def _arange(t: Trace, *args: Any) -> Value:
     *numbers, dtype, _, device, _ = args
     _on_cpu(device)
-    start, end, step = {1: (0, *numbers, 1), 2: (*numbers, 1), 3: tuple(numbers)}[len(numbers)]
+    given = {1: (0, *numbers, 1), 2: (*numbers, 1), 3: tuple(numbers)}[len(numbers)]
     name = "i64" if dtype is None else loop_name(dtype)
-    if any(type(n) is not int for n in (start, end, step)) or kind(name) == "b":
+    plain: list[Any] = [
+        x.attr if isinstance(x, Value) and x.op == "size" else x for x in given
+    ]  # fmt: skip
+    start, end, step = plain
+    whole = all(type(n) is int or isinstance(n, SymInt) for n in (start, end, step))
+    if not whole or kind(name) == "b":
         raise Fallback("a range of fractions")
     n = max(-((start - end) // step), 0)
-    index = t.iota((n,), 0)
-    value = t.fn("add", t.fn("mul", index, t.const(step, "i64")), t.const(start, "i64"))
+    first, by = (operand(t, x, "i64") for x in (given[0], given[2]))
+    value = t.fn("add", t.fn("mul", t.iota((n,), 0), by), first)
     return t.cast(t.cast(value, computes_as(name)), name)
 
 

@@ -161,9 +161,10 @@ class Lowering:
             return self._updating(node, name, args, kwargs)
         key = name.removeprefix("aten.")
         if key not in USER:
-            args = [
-                self._scalar(a.type, x, y) for a, x, y in zip(schema.arguments, node.args, args)
-            ]
+            given = zip(schema.arguments, node.args, args)
+            args = [self._scalar(a.type, x, y) for a, x, y in given]
+            kinds = {a.name: a.type for a in schema.arguments}
+            kwargs = {k: self._scalar(kinds[k], node.kwargs[k], y) for k, y in kwargs.items()}
         bound = bind(schema, args, kwargs)
         lowering = None if key in self.fallbacks else self.table.get(key)
         if lowering is not None:
