@@ -99,6 +99,8 @@ class Kept:
         self._settings = settings
         self._keeping = keeping
         self._key = key
+        #: What tells graphs of one key apart: the answers that tracing got, and where it was cut.
+        self._mark = b""
         self._entry: Any = self._read(key)
 
     # -- what there is -----------------------------------------------------------------------------
@@ -127,7 +129,7 @@ class Kept:
 
     def _restored(self, stages: Stages) -> Callable[..., Any] | None:
         try:
-            kind, _, form, artifact = self._entry
+            kind, _, form, (self._mark, artifact) = self._entry
             if kind == "graph":
                 graph = Deferred(lambda: stages.gm)
                 run = self._restore(artifact, "graph", graph)
@@ -168,17 +170,28 @@ class Kept:
 
     # -- what is to be kept ------------------------------------------------------------------------
 
+    def traced(self, stages: Stages, gm: GraphModule) -> None:
+        """Note which graph of this key it is that the backend is given before any other."""
+        given = [str(x) for node in gm.graph.nodes if node.op == "output" for x in node.args[0]]
+        self._mark = self._keeping.digest(repr((_asked(stages), given)).encode())
+
     def identity(self, part: str) -> bytes:
         """What stands for one of the graphs that a backend is given."""
-        return self._keeping.digest(self._key, part.encode())
+        return self._keeping.digest(self._key, self._mark, part.encode())
 
     def keep_graph(self, stages: Stages, gm: GraphModule, tracked: bool) -> None:
         """Keep a graph without a derivative; ``tracked``: though some of its inputs require grad."""
-        self._write(self._key, gm, lambda found: ("graph", _asked(stages), tracked, found))
+        self._write(
+            self._key, gm, lambda found: ("graph", _asked(stages), tracked, (self._mark, found))
+        )
 
     def keep_training(self, stages: Stages, form: Form, gm: GraphModule) -> None:
         """Keep a graph with a derivative, and what its forward half was compiled to."""
-        self._write(self._key, gm, lambda found: ("training", _asked(stages), tuple(form), found))
+        self._write(
+            self._key,
+            gm,
+            lambda found: ("training", _asked(stages), tuple(form), (self._mark, found)),
+        )
 
     def keep_backward(self, name: str, form: tuple[Any, Any, Any], gm: GraphModule) -> None:
         """Keep what a backward half was compiled to."""

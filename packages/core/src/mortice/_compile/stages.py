@@ -106,6 +106,8 @@ class Stages:
         """Hand one graph to the backend; ``name`` tells it from others of its part."""
         started = time.perf_counter()
         if self.kept is not None:
+            if part != "backward":
+                self.kept.traced(self, gm)
             gm.meta["identity"] = self.kept.identity(name or part)
         with self.timed(f"backend, {part}"):
             run = call_backend(gm, _values(gm), self.settings)
