@@ -18,6 +18,7 @@ import mortice
 import mortice.nn.functional as F
 from mortice_inductor import config, front, sizing, templates
 from mortice_inductor.compile import compile_graph
+from mortice_inductor.runtime import code
 from mortice_llvm.runtime import library
 
 DIM, HEADS = 32, 4
@@ -347,3 +348,24 @@ def test_a_range_that_ends_at_a_size_is_no_call(monkeypatch: pytest.MonkeyPatch)
     assert len(made) >= 2
     for one in made:
         assert {step[0] for p in one.programs.values() for step in p.plan.steps} == {"native"}
+
+
+def test_a_template_whose_code_is_gone_is_none(
+    counts: Counts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another version of numpy may lack a routine of BLAS that it calls."""
+    compiled = mortice.compile(lambda x: x.sin() + 1, backend="inductor", dynamic=True)
+    for n in (10, 11, 12):
+        compiled(mortice.ones(n))
+    assert counts.planned == 2
+    load = code.load_code
+
+    def gone(key: bytes, make_text: Any) -> Any:
+        if make_text is None:
+            raise code.NoCode
+        return load(key, make_text)
+
+    monkeypatch.setattr(code, "load_code", gone)
+    x = mortice.randn(13)
+    assert_same(compiled(x), x.sin() + 1)
+    assert counts.planned == 3

@@ -367,14 +367,19 @@ def _by_template(
     variants: Variants, inputs: tuple[Any, ...], specs: tuple[Spec, ...], layout: Any,
     same: tuple[Any, ...],
 ) -> Any:  # fmt: skip
-    """The program that a template gives for inputs of this layout, if there is one."""
+    """The program that a template gives for inputs of this layout, if there is one, and all that it
+    calls is there.
+    """
     found = variants.templates.find(specs, layout, same)
     if found is None:
         return None
-    from .runtime.code import load_code, program_of
+    from .runtime.code import NoCode, load_code, program_of
 
     one, plan = found
-    program = program_of(plan, load_code(one.code, None), one.constants)
+    try:
+        program = program_of(plan, load_code(one.code, None), one.constants)
+    except NoCode:
+        return None
     values = {k: inputs[k] for k in variants.bound}
     program.recipe = partial(_recipe, variants.graph, specs, same, values)
     return program
