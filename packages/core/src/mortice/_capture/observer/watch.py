@@ -19,6 +19,7 @@ from mortice._capture.guard_check import STATE
 from mortice._capture.guards import (
     MISSING,
     SCALARS,
+    Argument,
     ClassAttribute,
     Condition,
     DictItem,
@@ -39,9 +40,10 @@ from mortice._capture.guards import (
     Source,
     TensorLike,
     class_lookup,
+    holders,
 )
 from mortice._capture.identity import module_of, one_of
-from mortice._capture.observer.framework import VALUE_TYPES, is_library, is_tensor
+from mortice._capture.observer.framework import VALUE_TYPES, Kind, is_library, is_tensor, kind_of
 from mortice._dispatch.state import THREAD
 
 
@@ -125,6 +127,8 @@ class Watch:
         self._read: set[int] = set()
         self._done: set[tuple[Any, ...]] = set()
         self._keep: list[Any] = []
+        #: Functions that arguments led to, by their id: guarded by their parts, not to be that very one.
+        self._given: set[int] = set()
 
     def call(self, f: Any, args: Sequence[Any], kwargs: dict[str, Any] | None = None) -> Any:
         """``f(*args, **kwargs)``, looked into."""
@@ -224,6 +228,8 @@ class Watch:
         known = None if is_plain(value) else self._sources.get(id(value))
         if known is not None and known is not source:
             return self._second_path(source, known, value)
+        if self._is_given(source, value):
+            return self._function(source, value)
         self.guard(source, self._condition(value))
         if not is_plain(value):
             self.know(value, source)
@@ -243,11 +249,30 @@ class Watch:
 
     def _second_path(self, source: Source, known: Source, value: Any) -> Any:
         held = isinstance(known, ClassAttribute) and isinstance(self._held(value), IsObject)
-        if held or one_of(type(value), _BY_IDENTITY):
+        if held or (one_of(type(value), _BY_IDENTITY) and id(value) not in self._given):
             self.guard(source, IsObject(Ref(value)))
         else:
             self.guard(source, IsSame(known))
         return value
+
+    def _is_given(self, source: Source, value: Any) -> bool:
+        """Whether a value is a user's function that an argument led to: mostly made anew for each call."""
+        return (
+            type(value) is FunctionType
+            and not isinstance(source, Slot)  # a method's
+            and isinstance(next(holders(source)), Argument)
+            and kind_of(value) is Kind.USER
+        )
+
+    def _function(self, source: Source, f: FunctionType) -> FunctionType:
+        """Guard what a function is made of: its code and globals; the rest is, where it is called."""
+        self._given.add(id(f))
+        self.guard(source, HasType(FunctionType))
+        self.know(f, source)
+        self.read(self.intern(Slot, source, "__code__"), f.__code__)
+        names = self.root(f.__globals__, f"globals of {f.__globals__.get('__name__')}", strong=True)
+        self.guard(self.intern(Slot, source, "__globals__"), IsSame(names))
+        return f
 
     def _condition(self, value: Any) -> Condition:
         if is_plain(value):
@@ -276,7 +301,7 @@ class Watch:
         source = self.source(value)
         if (
             isinstance(source, Root)
-            or one_of(type(value), _BY_IDENTITY)
+            or (one_of(type(value), _BY_IDENTITY) and id(value) not in self._given)
             or issubclass(type(value), type)
         ):
             return
@@ -377,6 +402,8 @@ class Watch:
     def deep(self, value: Any) -> bool:
         """A value is read through and through by somebody else. False if it has hidden state."""
         kind = type(value)
+        if id(value) in self._given:
+            self.pin(value)
         if (
             is_plain(value)
             or is_tensor(value)
