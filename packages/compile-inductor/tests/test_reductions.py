@@ -8,6 +8,7 @@ import pytest
 from inductor_graphs import check
 
 import mortice
+import mortice.nn.functional as F
 
 FLOATS = ("float32", "float64", "float16", "bfloat16")
 
@@ -308,3 +309,30 @@ def test_empty_arrays(shape: tuple[int, ...]) -> None:
     if not shape[0]:
         check(lambda c, a: first(c, c("native_group_norm", a, None, None, shape[0], 6, shape[2], 2,
                                       1e-5)), x)  # fmt: skip
+
+
+TURNED = {
+    "transposed": lambda: rand(5, 4, 4, 6).transpose(-1, -2),
+    "permuted": lambda: rand(4, 5, 6, 8).permute(3, 1, 0, 2),
+    "of channels last": lambda: rand(5, 4, 6, 8).contiguous(memory_format=mortice.channels_last),
+    "with gaps": lambda: rand(5, 8, 6, 8)[:, ::2, 1:5, ::2],
+}
+NORMALISED = {
+    "three dimensions": lambda x: F.layer_norm(x, x.shape[1:]),
+    "all": lambda x: F.layer_norm(x, x.shape),
+    "variance": lambda x: x.var((1, 2, 3)),
+    "a softmax": lambda x: F.softmax(x.flatten(1), 1),
+    "a position": lambda x: x.flatten(1).argmax(1),
+}
+
+
+@pytest.mark.parametrize("layout", TURNED)
+@pytest.mark.parametrize("name", NORMALISED)
+def test_reductions_that_run_across_memory_beside_what_is_stored(name: str, layout: str) -> None:
+    """What is reduced is laid down first; what is stored runs over the dimensions as they are."""
+    f, x = NORMALISED[name], TURNED[layout]().requires_grad_()
+    found, wanted = mortice.compile(f)(x), f(x)
+    assert mortice.allclose(found, wanted, 1e-4, 1e-5)
+    if wanted.requires_grad:
+        grads = [mortice.autograd.grad((y * y.sin()).sum(), [x])[0] for y in (found, wanted)]
+        assert mortice.allclose(*grads, 1e-4, 1e-5)

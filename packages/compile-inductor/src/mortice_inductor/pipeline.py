@@ -223,7 +223,8 @@ class _Attempt:
             try:
                 codes[w.number] = emit_kernel(kernel, buffers, stored, isinstance(w, Step))
             except Unfit as unfit:
-                raise _Relay(kernel.reductions[0], str(unfit)) from None
+                first = min(kernel.reductions, key=_is_laid_down)
+                raise _Relay(first, str(unfit)) from None
         return codes, places
 
 
@@ -232,10 +233,20 @@ def _strided(roots: Roots) -> set[int]:
     return {a.uid for v in walk(roots.values()) if v.op == "matmul" for a in v.args}
 
 
+def _is_laid_down(v: Value) -> bool:
+    """Whether a reduction's operands are in memory in the order of its loops."""
+    seen = (a.args[0] if a.op == "view" else a for a in v.args)
+    return all(a.op == "keep" for a in seen)
+
+
 def _relaid(lowered: Lowered, roots: Roots, v: Value) -> Roots:
-    """The roots with reduction ``v`` over the last dimension of an operand in memory."""
+    """The roots with reduction ``v`` over the last dimension of an operand in memory; where it is so
+    already, and what shares its loops is not, with its result in memory before that.
+    """
     t = lowered.trace
     how, dims = v.attr
+    if _is_laid_down(v):
+        return replaced(t, roots, {v.uid: t.make("keep", (v,), v.shape, v.dtype)})
     shape = v.args[0].shape
     kept = [d for d in range(len(shape)) if d not in dims]
     flat = [t.permute(a, [*kept, *dims]) for a in v.args]
