@@ -68,6 +68,28 @@ def test_eager_on_recompile_uses_what_there_is_and_keeps_nothing(always_run: boo
     assert c.segments[1].hits == 3
 
 
+def test_eager_on_recompile_builds_a_graph_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    from mortice._capture import captured
+
+    built: list[int] = []
+    original = captured.build
+    monkeypatch.setattr(captured, "build", lambda *a: built.append(1) or original(*a))
+
+    def g(x: Any, n: float) -> Any:
+        return x * n + 1
+
+    c = mortice.compile(g, backend="aot_eager")
+    for _ in range(2):
+        c.reset()
+        built.clear()
+        with set_stance("eager_on_recompile"):
+            for n in (2.0, 3.0, 4.0, 2.0):
+                assert c(X, n).tolist() == g(X, n).tolist()
+        assert built == [1] and not c.segments
+        assert c(X, 5.0).tolist() == g(X, 5.0).tolist()
+        assert len(c.segments) == 1 and c.segments[0].compiled
+
+
 def test_eager_on_recompile_has_gradients() -> None:
     c = compiled()
     with set_stance("eager_on_recompile"):

@@ -20,7 +20,7 @@ from mortice._capture.reasons import note_recompiled
 from mortice._capture.recorder import Recorder, this_thread
 from mortice._capture.replay import Replay
 from mortice._capture.segment import Plan, Segment, wanted_cells
-from mortice._capture.stance import NOW, never, refuse
+from mortice._capture.stance import NOW, refuse, while_uncompiled
 from mortice._capture.trace import CallTrace
 from mortice._capture.tree import TREE_STEPS, Step, Tree, path
 from mortice._capture.verdict import Verdict
@@ -256,7 +256,7 @@ class Compiled:
                     refuse(getattr(self.fn, "__qualname__", repr(self.fn)), steps[0].line)
                     run = by_operator(once.module)
                     once = Segment("not compiled", once, run, steps[0].line, compiled=False)
-                    return Plan(once, wanted, steps, mask, never)
+                    return Plan(once, wanted, steps, mask, while_uncompiled)
             if variant is None:
                 variant = self._compile(steps, wanted, recorder, now, family)
                 if self._is_worth_keeping(variant.segment):

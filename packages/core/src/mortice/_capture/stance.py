@@ -89,9 +89,9 @@ class set_stance:
         return run
 
 
-def never(numbers: Any) -> bool:
-    """The number check of a plan that is good for one call."""
-    return False
+def while_uncompiled(numbers: Any) -> bool:
+    """The number check of a plan that is good for as long as the stance is not to compile."""
+    return not NOW.compiles
 
 
 def refuse(name: str, line: tuple[str, int, str]) -> None:
