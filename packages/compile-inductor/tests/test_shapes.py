@@ -295,3 +295,14 @@ def test_large_batches_are_shared_out(two_threads: Any) -> None:
     (out,) = compile_fx(graph(lambda c, p, q: c("bmm", p, q), 2), [a, b])(a, b)
     assert_same(out, (a.double() @ b.double()).float(), rtol=5.0)
     assert two_threads() == 2
+
+
+def test_a_lookup_in_what_the_check_of_its_index_could_take_in() -> None:
+    """A large check is made in two steps, and joins the loops that compute the index."""
+
+    def f(x: Any) -> Any:
+        y = (mortice.bmm(x, x.transpose(1, 2)) * 0.1).tanh()
+        return y.gather(2, mortice.zeros(y.shape, dtype=mortice.int64) + y.shape[2] // 2)
+
+    x = rand(20, 63, 2, dtype="bfloat16")
+    assert_same(mortice.compile(f)(x), f(x), rtol=100)

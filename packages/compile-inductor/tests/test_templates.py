@@ -369,3 +369,18 @@ def test_a_template_whose_code_is_gone_is_none(
     x = mortice.randn(13)
     assert_same(compiled(x), x.sin() + 1)
     assert counts.planned == 3
+
+
+def test_a_graph_with_a_symbol_is_for_no_size_of_0_or_1() -> None:
+    """The slice has two rows less than the input only where that has two."""
+
+    def drawn(x: Any) -> Any:
+        return mortice.randn_like(x[2:100])
+
+    compiled = mortice.compile(drawn, backend="inductor", dynamic=True)
+    for n in (8, 1, 9, 0, 2, 150):
+        x = mortice.ones(n, 4)
+        mortice.manual_seed(n)
+        found = compiled(x)
+        mortice.manual_seed(n)
+        assert_same(found, drawn(x))

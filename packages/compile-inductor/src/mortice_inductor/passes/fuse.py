@@ -247,13 +247,15 @@ class Fusion:
         other.stores, other.places, other.reads = [], {}, set()
 
     def _together(self, kernel: Kernel, other: Kernel) -> set[int]:
-        """What the reduction would read with the other's stores among its own; Misfit if it cannot
-        compute them, or reads them at other places.
+        """What the kernel would read with the other's stores among its own; Misfit if it cannot
+        compute them, or it looks them up or reads them at other places.
         """
         places = {v.uid: place_of(kernel, v) for v in other.stores}
         evaluator = Evaluator(kernel.sizes, self.buffers, {**kernel.places, **places}, kernel.rows)
         for v in other.stores:
             _check_lookups(kernel, v, evaluator.define(v, places[v.uid]))
+        for v in kernel.stores:
+            evaluator.define(v, kernel.places[v.uid])
         for r in kernel.reductions:
             for a in r.args:
                 evaluator.of(a, kernel.operands[r.uid])

@@ -155,10 +155,14 @@ class Variant:
         return bool(self._symbols)
 
     def fits(self, values: Sequence[int]) -> bool:
-        """Whether the graph is one for these integers."""
+        """Whether the graph is one for these integers. Of symbols it was taken for granted, and noted
+        nowhere, that they are neither 0 nor 1.
+        """
         if any(values[i] != want for i, want in self._fixed):
             return False
         bound = self._bound(values)
+        if any(n < 2 for n in bound.values()):
+            return False
         return all(values[i] == want.evaluate(bound) for i, want in self._computed) and all(
             guard.holds(bound) for guard in self.guards
         )
