@@ -8,6 +8,7 @@ import weakref
 import pytest
 
 import mortice
+from mortice._autograd import engine
 
 
 def leaf(*values: float) -> mortice.Tensor:
@@ -22,6 +23,31 @@ def test_gradients_accumulate_and_are_not_shared() -> None:
     assert y.grad.tolist() == [1.0, 1.0]
     (x * 3).sum().backward()
     assert x.grad.tolist() == [5.0, 5.0]
+
+
+def test_a_gradient_that_somebody_holds_is_copied_and_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    x, kept, given = leaf(1, 2), [], mortice.ones(2)
+    first, adopted = engine._first_gradient, []
+
+    def noted(value: mortice.Tensor, is_ours: bool) -> mortice.Tensor:
+        result = first(value, is_ours)
+        adopted.append(result is value)
+        return result
+
+    monkeypatch.setattr(engine, "_first_gradient", noted)
+    (x * 3).backward(given)
+    assert adopted == [True]
+    x.grad = None
+    (x + 0).backward(given)  # passes it on
+    assert adopted == [True, False]
+    x.grad = None
+    x.register_hook(kept.append)
+    (x * 3).backward(given)
+    assert adopted == [True, False, False]
+    x.grad.zero_()
+    assert given.tolist() == [1, 1] and kept[0].tolist() == [3, 3]
 
 
 def test_broadcast_operands_get_gradients_of_their_own_shape_and_dtype() -> None:

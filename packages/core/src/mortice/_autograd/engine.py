@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any
@@ -10,15 +9,12 @@ from typing import Any
 from mortice._autograd.grad_mode import set_grad_enabled
 from mortice._autograd.node import Leaf, freed
 from mortice._base.errors import ArgumentError, AutogradError
+from mortice._base.holders import ONE_LOCAL, counted
 from mortice._dispatch import keys as K
 from mortice._dispatch.call import overridden
 from mortice._dispatch.modes import call_overridden
 from mortice._dispatch.state import THREAD, unrecorded
 from mortice._types.shapes import numel
-
-# References to a gradient that nobody else holds: the caller's local, ``first_gradient``'s
-# parameter and getrefcount's own argument. Interpreters that borrow may count fewer, never more.
-_SOLE_REFERENCES = 3
 
 
 def backward(
@@ -267,7 +263,8 @@ class _Run:
                 if self.accumulate and (self.inputs is None or (id(node), 0) in self.wanted):
                     g = grads.pop()
                     if g is not None:
-                        self._accumulate(node, g)
+                        is_ours = counted(g) <= ONE_LOCAL
+                        self._accumulate(node, g, is_ours)
                         del g
                 continue
             if needed is not None and not self._goes_on(node, needed):
@@ -342,10 +339,11 @@ class _Run:
                 else:
                     self.captured[i] = value
 
-    def _accumulate(self, leaf: Leaf, value: Any) -> None:
+    def _accumulate(self, leaf: Leaf, value: Any, is_ours: bool) -> None:
+        """Adds to a leaf's gradient; ``is_ours`` says whether nobody else holds ``value``."""
         have = leaf.grad
         if have is None:
-            leaf.grad = value if self.create_graph else _first_gradient(value)
+            leaf.grad = value if self.create_graph else _first_gradient(value, is_ours)
         elif self.create_graph or have.requires_grad:
             leaf.grad = have + value
         else:
@@ -355,14 +353,9 @@ class _Run:
                 hook(leaf.tensor())
 
 
-def _first_gradient(value: Any) -> Any:
+def _first_gradient(value: Any, is_ours: bool) -> Any:
     """The gradient itself if nobody else holds it or its memory, else a copy."""
-    if (
-        sys.getrefcount(value) <= _SOLE_REFERENCES + 1
-        and value._s is None
-        and not value._k & K.AUTOGRAD
-        and value.is_contiguous()
-    ):
+    if is_ours and value._s is None and not value._k & K.AUTOGRAD and value.is_contiguous():
         return value
     return value.detach().clone()
 

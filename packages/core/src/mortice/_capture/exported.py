@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import numpy as np
 
+from mortice._base.holders import ONE_LOCAL, counted
 from mortice._capture import infer
 from mortice._capture.kernels import Call
 from mortice._dispatch import keys as K
@@ -25,13 +25,12 @@ def is_exported(t: Any) -> bool:
     if not cell.exported:
         return False
     root = cell.root
-    if cell.exported is True and type(root) is np.ndarray and root.base is None and t._a is root:
-        # Held by the tensor, its storage, the variable and the argument of getrefcount: by nobody
-        # outside any more.
-        held = 4 if cell._bytes is None else 5
-        if sys.getrefcount(root) <= held:
-            cell.exported = False
-            return False
+    if cell.exported is not True or type(root) is not np.ndarray or root.base is not None:
+        return True
+    # Held by the variable, the tensor, its storage, maybe as bytes too: by nobody outside any more.
+    if t._a is root and counted(root) <= ONE_LOCAL + (2 if cell._bytes is None else 3):
+        cell.exported = False
+        return False
     return True
 
 

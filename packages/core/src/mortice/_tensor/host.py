@@ -7,7 +7,6 @@ numpy view costs 75 ns and the general way 1,200.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -30,7 +29,6 @@ _new = object.__new__
 _ndarray = np.ndarray
 KEY_CPU_VIEW = K.CPU_VIEW
 _ALL = (slice(None),) * 64
-_ALONE = 3  # references to a storage of one tensor: its slot, a variable, getrefcount's argument
 
 Kernels = dict[str, Callable[..., Any]]
 
@@ -475,7 +473,9 @@ def resize_(self: Any, size: Any, memory_format: Any) -> Any:
     if need > data.nbytes:
         grown = np.empty(need, np.uint8)
         grown[: data.nbytes] = data
-        if sys.getrefcount(s) > _ALONE:
+        from mortice._base.holders import ONE_LOCAL, counted
+
+        if counted(s) > ONE_LOCAL + 1:  # the tensor's slot
             from mortice._tensor.sharing import replace_memory
 
             replace_memory(s, grown)

@@ -20,7 +20,8 @@ from typing import Any
 OB_TYPE = 8
 FLOAT_VALUE = 16
 TUPLE_SIZE = 16
-TUPLE_ITEMS = 24
+#: From 3.14 on a tuple's hash lies before its items.
+TUPLE_ITEMS = 32 if sys.version_info >= (3, 14) else 24
 LIST_SIZE = 16
 LIST_ITEMS = 24
 CELL_VALUE = 16

@@ -18,7 +18,7 @@ from types import CodeType
 from typing import Any
 
 #: Versions with a table.
-VERSIONS = ((3, 10), (3, 11), (3, 12), (3, 13))
+VERSIONS = ((3, 10), (3, 11), (3, 12), (3, 13), (3, 14))
 
 _GENERATORS = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
 

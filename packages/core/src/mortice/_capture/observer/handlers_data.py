@@ -382,6 +382,16 @@ def call_function_ex_self(f: Frame, flags: int) -> None:
     _call_ex(f, function, args, keywords)
 
 
+def call_function_ex_keywords(f: Frame, _: Any) -> None:
+    """3.14: callable, NULL, arguments, keywords or NULL."""
+    keywords = f.stack.pop()
+    if keywords is NULL:
+        keywords = f.watch.fresh({})
+    args = f.stack.pop()
+    function, _ = f.pop_many(2)
+    _call_ex(f, function, args, keywords)
+
+
 def _call_ex(f: Frame, function: Any, args: Any, keywords: Any) -> None:
     w = f.watch
     if not one_of(type(args), (tuple, list)) or not w.entries(args):
@@ -429,11 +439,14 @@ def set_function_attribute(f: Frame, flag: int) -> None:
         made.__kwdefaults__ = value
     elif flag == 4:
         _annotate(made, value)
+    elif flag == 16:
+        setattr(made, "__annotate__", value)  # noqa: B010  3.14: a function that gives them
     else:
         code, names = made.__code__, made.__name__
         again = types.FunctionType(code, made.__globals__, names, made.__defaults__, value)
         again.__kwdefaults__ = made.__kwdefaults__
-        again.__annotations__ = made.__annotations__
+        kept = "__annotate__" if hasattr(made, "__annotate__") else "__annotations__"
+        setattr(again, kept, getattr(made, kept))
         made = f.watch.fresh(again)
     f.stack.append(made)
 
@@ -499,6 +512,6 @@ ALL = (
     binary_op, inplace_op, unary_negative, unary_positive, unary_invert, unary_not, to_bool,
     compare_op, compare_bool, is_op, contains_op, binary_subscr, binary_slice, store_subscr,
     store_slice, delete_subscr, kw_names, call, call_self, call_kw, load_super,
-    load_super_method, call_function_ex, call_function_ex_self, make_function,
+    load_super_method, call_function_ex, call_function_ex_self, call_function_ex_keywords, make_function,
     make_function_bare, set_function_attribute, import_name, import_from,
 )  # fmt: skip

@@ -182,12 +182,17 @@ def _method(f: Frame, manager: Any, name: str) -> Any:
 
 
 def _run(f: Frame, method: Any, args: tuple[Any, ...]) -> Any:
+    return method(*args) if _know(f, method) else f.watch.call(method, args)
+
+
+def _know(f: Frame, method: Any) -> bool:
+    """Whether it is a method of one of the framework's mode managers, which is then guarded."""
     owner = getattr(method, "__self__", None)
-    if framework.is_context(type(owner)):
-        if f.watch.is_outer(owner):
-            _read_context(f, owner)
-        return method(*args)
-    return f.watch.call(method, args)
+    if not framework.is_context(type(owner)):
+        return False
+    if f.watch.is_outer(owner):
+        _read_context(f, owner)
+    return True
 
 
 def _read_context(f: Frame, manager: Any) -> None:
@@ -201,9 +206,25 @@ def _read_context(f: Frame, manager: Any) -> None:
 
 
 def with_except_start(f: Frame, _: Any) -> None:
+    _leave(f, f.stack[-4])
+
+
+def with_except_leave_self(f: Frame, _: Any) -> None:
+    """3.14: below the method lies what it is bound to, or NULL."""
+    _leave(f, f.stack[-5])
+
+
+def _leave(f: Frame, leave: Any) -> None:
     error = f.stack[-1]
-    leave = f.stack[-4]
     f.stack.append(_run(f, leave, (type(error), error, error.__traceback__)))
+
+
+def load_special(f: Frame, name: str) -> None:
+    """3.14: the manager -> its method, bound, and NULL; ``__enter__`` is called next."""
+    method = _method(f, f.stack.pop(), name)
+    if name == "__enter__":
+        _know(f, method)
+    f.stack += (method, NULL)
 
 
 ALL = (
@@ -211,4 +232,5 @@ ALL = (
     jump_if_true_or_pop, jump_if_false_or_pop, get_iter, for_iter, for_iter_keep, end_for,
     get_len, return_value, return_const, push_exc_info, pop_except, check_exc_match, reraise,
     raise_varargs, load_assertion_error, before_with, with_except_start,
+    with_except_leave_self, load_special,
 )  # fmt: skip
