@@ -9,6 +9,7 @@ import pytest
 from inductor_graphs import assert_same, check, graph
 
 import mortice
+import mortice.nn.functional
 from mortice.errors import DimensionError
 from mortice_inductor import compile_fx
 
@@ -306,3 +307,28 @@ def test_a_lookup_in_what_the_check_of_its_index_could_take_in() -> None:
 
     x = rand(20, 63, 2, dtype="bfloat16")
     assert_same(mortice.compile(f)(x), f(x), rtol=100)
+
+
+LIKE: dict[str, Any] = {
+    "randn_like": lambda x: mortice.randn_like(x * 2),
+    "rand_like": lambda x: mortice.rand_like(x + 1),
+    "dropout": lambda x: mortice.nn.functional.dropout(x, 0.5),
+}
+
+
+@pytest.mark.parametrize("first", LIKE)
+@pytest.mark.parametrize("second", LIKE)
+@pytest.mark.parametrize("kept", [slice(None), slice(1, None)], ids=["both", "the second"])
+def test_draws_follow_each_other(first: str, second: str, kept: slice) -> None:
+    """Those of kernels and those of the dispatcher, read by somebody or not."""
+
+    def f(x: Any) -> Any:
+        return mortice.cat([LIKE[first](x), LIKE[second](x)][kept])
+
+    compiled, x = mortice.compile(f), rand(40)
+    for seed in (1, 2):
+        drawn = []
+        for run in (compiled, f):
+            mortice.manual_seed(seed)
+            drawn.append(mortice.cat([run(x), mortice.rand(3)]))
+        assert_same(*drawn, rtol=10)

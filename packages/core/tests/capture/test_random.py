@@ -57,6 +57,13 @@ def test_all_in_a_row(compile: Any) -> None:
     check(compile, lambda x: [draw(x) for draw in reversed(DRAWS.values())])
 
 
+@pytest.mark.parametrize("first", DRAWS)
+def test_numbers_that_nobody_reads_are_drawn(compile: Any, first: str) -> None:
+    for second in ("rand_like", "randint_like", "dropout"):
+        draw = DRAWS[second]
+        check(compile, lambda x, draw=draw: (DRAWS[first](x * 2), draw(x + 1))[1])
+
+
 def test_equal_segments_draw_new_numbers(compile: Any) -> None:
     compiled = compile(lambda x: F.dropout(x, 0.5) + mortice.rand(64))
     mortice.manual_seed(0)

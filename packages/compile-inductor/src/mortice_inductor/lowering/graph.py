@@ -299,8 +299,12 @@ class Lowering:
 
         given = tuple(template(x) for x in args)
         named = tuple((k, template(x)) for k, x in kwargs.items())
-        if self.draws and _draws_itself(node):
-            raise DrawsElsewhere
+        if _draws_itself(node):
+            if not node.users:
+                raise DataDependent(f"{node.name} draws what nobody reads, before others draw")
+            if self.draws:
+                raise DrawsElsewhere
+            self.may_draw = False
         if described is None:
             results, single = self.results_of(node, args, kwargs)
         else:

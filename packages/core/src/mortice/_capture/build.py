@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mortice._autograd.grad_mode import no_grad
+from mortice._capture.draws import draws
 from mortice._capture.dynamic import Symbols
 from mortice._capture.fake import FakeTensorMode
 from mortice._capture.inverses import INVERSES
@@ -359,15 +360,28 @@ class Builder:
         return cell in self.tracked or bool(cell.key & AUTOGRAD)
 
     def _sweep(self) -> None:
-        """Take out nodes whose results nobody uses; writes at the end stay."""
+        """Take out nodes whose results nobody uses; writes at the end stay, and what draws from the
+        default generator before another that does: where that one begins depends on it.
+        """
+        drawn = False
         for node in reversed(self.graph.nodes):
-            if node.op == "call_function" and not node.users and not _writes(node):
+            if node.op != "call_function":
+                continue
+            random = _draws(node)
+            if node.users or _writes(node) or (drawn and random):
+                drawn = drawn or random
+            else:
                 self.graph.erase_node(node)
 
 
 def _writes(node: Node) -> bool:
     schema = getattr(node.target, "_schema", None)
     return schema is not None and bool(schema.mutated)
+
+
+def _draws(node: Node) -> bool:
+    op = getattr(node.target, "operator", None)
+    return op is not None and draws(op, node.args)
 
 
 def _makes_views(node: Any) -> bool:

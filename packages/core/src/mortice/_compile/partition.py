@@ -117,7 +117,7 @@ def forward_half(
 ) -> GraphModule:
     """primals -> (outputs, then the values kept that are neither).
 
-    Nodes stay in their order, and operators that write or return nothing stay. ``writes`` are
+    Nodes stay in their order, and operators that write, return nothing or draw random numbers stay. ``writes`` are
     (number of a primal, node of the value to copy there); a primal that is kept and written to,
     here or by the caller (``written_later``), is cloned before, and the clone is kept.
     """
@@ -126,7 +126,7 @@ def forward_half(
     given = {*joint.outputs, *joint.primals} - written
     kept = [node for node in saved if node not in given]
     roots = [n for n in (*joint.outputs, *kept, *(n for _, n in writes)) if isinstance(n, Node)]
-    roots += [n for n in early if n.op == "call_function" and n.is_impure(impure_random=False)]
+    roots += [n for n in early if n.op == "call_function" and n.is_impure()]
     wanted = _ancestors(roots)
     graph = Graph()
     copies: dict[Node, Node] = {}
