@@ -384,3 +384,19 @@ def test_a_graph_with_a_symbol_is_for_no_size_of_0_or_1() -> None:
         found = compiled(x)
         mortice.manual_seed(n)
         assert_same(found, drawn(x))
+
+
+def test_a_size_is_not_read_from_a_stride_of_one_element() -> None:
+    """Of two columns every second one is one: the gradient's graph is given it, laid out anyhow."""
+
+    def f(x: Any) -> Any:
+        v = x.sum(-2, keepdim=True) * 2
+        v[..., ::2].tanh_()
+        return v
+
+    for backend in ("aot_eager", "inductor"):
+        compiled = mortice.compile(f, backend=backend, dynamic=True)
+        for n in (47, 2, 46, 3, 2):
+            x = mortice.randn(1, n, requires_grad=True)
+            found, wanted = (mortice.autograd.grad(y.sum(), [x])[0] for y in (compiled(x), f(x)))
+            assert mortice.allclose(found, wanted, 1e-4, 1e-5)

@@ -26,10 +26,11 @@ def values_of(gm: Any, inputs: Sequence[Any]) -> dict[str, Any]:
         )
     used = symbols.symbols_used(gm.graph)
     values: dict[str, Any] = {}
-    for node, x in zip(placeholders, inputs):
-        for shown, value in _shown(node.meta.get("val"), x, used):
-            if symbols.is_symbolic(shown) and shown.symbol is not None:
-                values.setdefault(shown.symbol, value)
+    for alone in (False, True):
+        for node, x in zip(placeholders, inputs):
+            for shown, value in _shown(node.meta.get("val"), x, used, alone):
+                if symbols.is_symbolic(shown) and shown.symbol is not None:
+                    values.setdefault(shown.symbol, value)
     return values
 
 
@@ -46,12 +47,14 @@ def known_numbers(values: Mapping[str, Any]) -> Callable[[Any], Any]:
     return number
 
 
-def _shown(val: Any, x: Any, used: set[str]) -> Iterable[tuple[Any, Any]]:
+def _shown(val: Any, x: Any, used: set[str], alone: bool) -> Iterable[tuple[Any, Any]]:
     """What an input shows: (as the graph has it, as it is). Of sizes that only results have, too; of
-    numbers those that arguments are computed from.
+    numbers those that arguments are computed from. ``alone``: strides of dimensions of one element,
+    which kernels may give otherwise, in place of other strides.
     """
     if isinstance(val, mortice.Tensor):
-        return zip((*val.shape, *val.stride()), (*x.shape, *x.stride()))
+        steps = zip(val.stride(), x.stride(), x.shape)
+        return (*zip(val.shape, x.shape), *((a, b) for a, b, n in steps if (n == 1) == alone))
     return [(val, x)] if symbols.is_symbolic(val) and val.symbol in used else ()
 
 

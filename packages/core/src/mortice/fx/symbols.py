@@ -40,16 +40,20 @@ def symbols_used(graph: Graph) -> set[str]:
     return found
 
 
-def _shown(node: Node) -> Iterator[tuple[Any, str]]:
-    """(value, code that reads it) of what a node's fake value shows."""
+def _shown(node: Node, alone: bool) -> Iterator[tuple[Any, str]]:
+    """(value, code that reads it) of what a node's fake value shows; ``alone``: strides of dimensions
+    of one element, which kernels may give otherwise, in place of all else.
+    """
     value: Any = node.meta.get("val")
     if is_symbolic(value):
         yield value, node.name
     elif hasattr(value, "_k"):
-        for i, size in enumerate(value.shape):
-            yield size, f"{node.name}.shape[{i}]"
-        for i, stride in enumerate(value.stride()):
-            yield stride, f"{node.name}.stride({i})"
+        for i, (size, stride) in enumerate(zip(value.shape, value.stride())):
+            single = type(size) is int and size == 1
+            if not alone:
+                yield size, f"{node.name}.shape[{i}]"
+            if single == alone:
+                yield stride, f"{node.name}.stride({i})"
         yield value.storage_offset(), f"{node.name}.storage_offset()"
 
 
@@ -59,12 +63,13 @@ def bindings(graph: Graph) -> dict[Node, list[tuple[str, str]]]:
     found: dict[Node, list[tuple[str, str]]] = {}
     if not wanted:
         return found
-    for node in graph.nodes:
-        for value, code in _shown(node):
-            name = value.symbol if is_symbolic(value) else None
-            if name is not None and name in wanted:
-                wanted.discard(name)
-                found.setdefault(node, []).append((name, code))
+    for alone in (False, True):
+        for node in graph.nodes if wanted else ():
+            for value, code in _shown(node, alone):
+                name = value.symbol if is_symbolic(value) else None
+                if name is not None and name in wanted:
+                    wanted.discard(name)
+                    found.setdefault(node, []).append((name, code))
     return found
 
 
