@@ -103,10 +103,21 @@ def fuse(lowered: Lowered, roots: Roots, settings: Settings) -> Fused:
                 raise
             cautious = True
             settings.log("writes read what they overwrite: their values are kept in memory first")
+        except _Apart as reason:
+            if not settings.fusion:
+                raise CompileError(
+                    f"no order of loops was found for this graph: {reason}."
+                ) from None
+            settings = settings._replace(fusion=False)
+            settings.log(f"each operator has a kernel of its own: {reason}")
         except _Relay as relay:
             roots = _relaid(lowered, roots, relay.value)
             settings.log(f"{relay.value.where}: operand is laid down in memory: {relay.reason}")
     raise CompileError("no order of loops was found for the reductions of this graph.")
+
+
+class _Apart(Exception):
+    """What shares an elementwise kernel has no loops in common after all."""
 
 
 class _Relay(Exception):
@@ -223,6 +234,8 @@ class _Attempt:
             try:
                 codes[w.number] = emit_kernel(kernel, buffers, stored, isinstance(w, Step))
             except Unfit as unfit:
+                if not kernel.reductions:
+                    raise _Apart(str(unfit)) from None
                 first = min(kernel.reductions, key=_is_laid_down)
                 raise _Relay(first, str(unfit)) from None
         return codes, places
