@@ -166,6 +166,14 @@ def test_validation_names_the_operator_of_a_fused_kernel(named: str, dynamic: bo
     assert "make_fallback(mortice.ops.aten.digamma.default)" in str(caught.value)
 
 
+def test_validation_compares_values_of_the_calls_own_sizes() -> None:
+    run = mortice.compile(lambda x: x.mean(), options={"validate": True})
+    for n in (130, 4, 55, 4):
+        x = mortice.randn(1).expand(n).detach().requires_grad_(True)
+        run(x).backward()
+        assert mortice.allclose(x.grad, mortice.full((n,), 1 / n))
+
+
 @pytest.mark.usefixtures("no_lowerings_stay")
 def test_validation_names_the_fusion_where_no_operator_differs_alone() -> None:
     @register_lowering(mortice.ops.aten.exp.default)

@@ -70,6 +70,15 @@ class Validated:
         """Itself: there is no shorter way."""
         return self
 
+    @property
+    def pinned(self) -> tuple[tuple[int, Any], ...]:
+        """The program's: numbers among the inputs that its sizes were made from."""
+        return self.program.pinned
+
+    @pinned.setter
+    def pinned(self, values: tuple[tuple[int, Any], ...]) -> None:
+        self.program.pinned = values
+
     def fits(self, inputs: tuple[Any, ...]) -> bool:
         """As the program's."""
         return self.program.fits(inputs)
