@@ -52,6 +52,25 @@ def test_one(compile: Any, name: str) -> None:
     check(compile, DRAWS[name])
 
 
+@pytest.mark.parametrize("sizes", [(4, 4, 4, 4), (4, 5, 6, 7, 8)])
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_what_is_drawn_over_a_result_with_a_history(
+    compile: Any, sizes: tuple[int, ...], dynamic: bool | None
+) -> None:
+    def f(x: Any) -> Any:
+        drawn = x.clone().uniform_()
+        return drawn, drawn * 2, x * drawn
+
+    run = compile(f, dynamic=dynamic)
+    for n in sizes:
+        results: list[Any] = []
+        for g in (run, f):
+            mortice.manual_seed(n)
+            results.append(g(mortice.ones(n).requires_grad_(True)))
+        same(results[0], results[1])
+        assert [t.requires_grad for t in results[0]] == [True, True, True]
+
+
 def test_all_in_a_row(compile: Any) -> None:
     check(compile, lambda x: [draw(x) for draw in DRAWS.values()])
     check(compile, lambda x: [draw(x) for draw in reversed(DRAWS.values())])

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from mortice._capture.segment import without_gradient
 from mortice._capture.tree import Leaf, Output
 from mortice._dispatch import keys as K
 from mortice._tensor.make import ViewInfo, storage_of
@@ -51,14 +52,19 @@ def _adopting(plan: Any, count: int) -> Maker:
     """Each output of the graph is one tensor: take it as it is if its memory is laid out so."""
     general = _general(plan, count)
     untracked = not plan.tracked
-    rows = [(number, whole[0].number, *_layout(whole[0])) for number, whole, _ in plan.fills]
+    rows = [
+        (number, whole[0].number, *_layout(whole[0]), whole[0].key & K.AUTOGRAD)
+        for number, whole, _ in plan.fills
+    ]
 
     def make(outs: Sequence[Any], tensors: Sequence[Any]) -> Sequence[Any]:
         made: list[Any] = [None] * count
-        for number, place, shape, strides in rows:
+        for number, place, shape, strides, tracked in rows:
             out = outs[number]
             a = out._a
             if type(a) is not _ndarray or a.strides != strides or a.shape != shape:
+                return general(outs, tensors)
+            if tracked & ~out._k:  # overwritten by what has no history: it keeps one
                 return general(outs, tensors)
             if untracked:
                 out._s = None  # how it was computed does not count as writes
@@ -70,13 +76,15 @@ def _adopting(plan: Any, count: int) -> Maker:
 
 def _row_major(plan: Any, count: int) -> Maker:
     """Each output of the graph is one tensor, row-major, whatever its sizes."""
-    rows = [(number, whole[0].number) for number, whole, _ in plan.fills]
+    rows = [(number, whole[0].number, whole[0].key & K.AUTOGRAD) for number, whole, _ in plan.fills]
     untracked = not plan.tracked
 
     def make(outs: Sequence[Any], tensors: Sequence[Any]) -> Sequence[Any]:
         made: list[Any] = [None] * count
-        for number, place in rows:
+        for number, place, tracked in rows:
             out = outs[number]
+            if tracked & ~out._k:
+                without_gradient(out)
             if type(out._a) is _ndarray and not out._a.flags.c_contiguous:
                 out._a = np.ascontiguousarray(out._a)
             if untracked:

@@ -211,7 +211,7 @@ def _become(t: Any, out: Any, a: Any) -> None:
     if t._k & K.AUTOGRAD:
         t._g = out._g
         if not out._k & K.AUTOGRAD:  # overwritten by what has no history: as eager, it keeps one
-            attach_single(_constant(), t)
+            without_gradient(t)
     s = t._s
     if s is None:
         t._s = out._s
@@ -222,11 +222,11 @@ def _become(t: Any, out: Any, a: Any) -> None:
         _own(s, a)
 
 
-def _constant() -> Node:
-    """The history of a value that depends on nothing."""
+def without_gradient(t: Any) -> None:
+    """Let a tensor require grad, with the history of a value that depends on nothing."""
     node = Node()
     node.info, node.edges, node.saved = _CONSTANT, (), ()
-    return node
+    attach_single(node, t)
 
 
 _CONSTANT = Info("RecordedBackward0", lambda node, grads: (), None)
@@ -348,4 +348,4 @@ def wanted_cells(steps: Sequence[Step], mask: Any) -> list[Slot]:
     return list(cells)
 
 
-__all__ = ["Plan", "Segment", "wanted_cells", "written_leaves"]
+__all__ = ["Plan", "Segment", "wanted_cells", "without_gradient", "written_leaves"]
