@@ -497,3 +497,21 @@ def test_elements_that_are_seen_as_larger_ones_begin_at_one() -> None:
     same(compiled(x[2:8].reshape(3, 2)), mortice.view_as_complex(x[2:8].reshape(3, 2)))
     with pytest.raises(ValueError, match="begins within an element|must be divisible"):
         compiled(x[1:7].reshape(3, 2))
+
+
+@pytest.mark.parametrize(
+    "view",
+    [lambda x: x.permute(0, 3, 1, 2), lambda x: x.permute(0, 3, 1, 2)[:, ::2], lambda x: x[:1]],
+)
+def test_results_are_laid_out_by_memory_that_is_shared_with_numpy(compile: Any, view: Any) -> None:
+    def f(x: Any) -> Any:
+        return x + 1, mortice.cat([x, x], 1), x.exp()
+
+    x = view(mortice.ones(5, 3, 2, 4))
+    shared = x.numpy()
+    run = compile(f)
+    for _ in range(3):
+        found, wanted = run(x), f(x)
+        assert [t.stride() for t in found] == [t.stride() for t in wanted]
+        same(found, wanted)
+        shared += 1

@@ -10,7 +10,8 @@ from mortice._base.holders import ONE_LOCAL, counted
 from mortice._capture import infer
 from mortice._capture.kernels import Call
 from mortice._dispatch import keys as K
-from mortice._tensor.make import wrap
+from mortice._tensor.make import empty, wrap
+from mortice._types.device import CPU
 
 #: Such memory is copied when it is recorded, up to this many bytes; operators on more run at once.
 SNAPSHOT_BYTES = 64 * 1024
@@ -60,5 +61,14 @@ def snapshots(call: Call, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
 def _snapshot(t: Any, kept: dict[int, Any]) -> Any:
     found = kept.get(id(t))
     if found is None:
-        found = kept[id(t)] = wrap(t._a.copy(), t._t)
+        found = kept[id(t)] = _copied(t)
     return found
+
+
+def _copied(t: Any) -> Any:
+    """A copy with the original's strides, from which those of results follow."""
+    if t._a.flags.c_contiguous:
+        return wrap(t._a.copy(), t._t)
+    made = empty(t._a.shape, t._t, CPU, t.stride())
+    np.copyto(made._a, t._a)
+    return made
