@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -88,6 +89,27 @@ def test_dtypes_meet():
     )
     assert found.dtype is mortice.float16
     assert mortice.stack([T(1), T(2.5)]).dtype is mortice.float32
+
+
+CHANNELS_LAST = mortice.ones(5, 4, 3, 3).contiguous(memory_format=mortice.channels_last)
+
+
+@pytest.mark.parametrize(
+    ("beside", "strides"),
+    [
+        (CHANNELS_LAST, (72, 1, 24, 8)),
+        (CHANNELS_LAST[:, :1], (45, 1, 15, 5)),  # strides like those of channels_last, with gaps
+        (CHANNELS_LAST.amin(1, keepdim=True), (45, 9, 3, 1)),  # row-major, whatever the step of 1
+        (CHANNELS_LAST[:, :1].contiguous(), (45, 9, 3, 1)),
+        (CHANNELS_LAST[:, :0], (36, 9, 3, 1)),
+    ],
+)
+@pytest.mark.parametrize("run", [mortice.cat, mortice.compile(mortice.cat, backend="eager")])
+def test_channels_last_is_kept_where_all_are(run: Any, beside: Any, strides: Any) -> None:
+    for parts in ([beside, CHANNELS_LAST], [CHANNELS_LAST, beside]):
+        found = run(parts, 1)
+        assert found.stride() == strides
+        assert found.tolist() == np.concatenate([x.numpy() for x in parts], 1).tolist()
 
 
 def test_results_own_their_memory():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -36,13 +37,20 @@ def cat(tensors: Any, dim: int) -> Any:
 
 def _row_major(out: Any, arrays: Any) -> Any:
     """numpy keeps a common order of the dimensions; PyTorch only that of channels_last."""
-    if out.flags.c_contiguous or (out.ndim in (4, 5) and all(map(_is_channels_last, arrays))):
+    if out.flags.c_contiguous:
         return out
+    if out.ndim in (4, 5) and all(map(_is_like_channels_last, arrays)):
+        return np.moveaxis(np.ascontiguousarray(np.moveaxis(out, 1, -1)), -1, 1)
     return np.ascontiguousarray(out)
 
 
-def _is_channels_last(a: Any) -> bool:
-    return np.moveaxis(a, 1, -1).flags.c_contiguous
+def _is_like_channels_last(a: Any) -> bool:
+    """As the shape rule has it: strides that grow from the channels outward, and not row-major."""
+    if a.flags.c_contiguous:  # so are arrays without elements
+        return False
+    moved = np.moveaxis(a, 1, -1)
+    sized = [(s, n) for n, s in zip(moved.shape, moved.strides) if n > 1]
+    return sized[-1][0] > 0 and all(s >= t * n for (s, _), (t, n) in pairwise(sized))
 
 
 def stack(tensors: Any, dim: int) -> Any:

@@ -375,7 +375,7 @@ def fixed_of(made: dict[Fixed, Any], fixed: Fixed) -> Any:
     """The call's one tensor with the memory that a constant had when it was made."""
     found = made.get(fixed)
     if found is None:
-        found = made[fixed] = wrap(fixed.memory.copy(), fixed.tensor._t)
+        found = made[fixed] = wrap(fixed.memory.copy(order="K"), fixed.tensor._t)
     return found
 
 

@@ -48,16 +48,9 @@ def cat(tensors: Sequence[Any], dim: int) -> Any:
                 )
         total = total + shape[d]
     sizes = (*first[:d], total, *first[d + 1 :])
-    if len(first) in (4, 5) and all(_is_channels_last(t) for _, t in kept):
+    if all(shapes.is_like_channels_last(t._a.shape, t.stride()) for _, t in kept):
         return sizes, dtype, shapes.channels_last_strides(sizes)
     return sizes, dtype
-
-
-def _is_channels_last(t: Any) -> bool:
-    steps = t.stride()
-    return not shapes.is_contiguous(t._a.shape, steps) and shapes.is_channels_last(
-        t._a.shape, steps
-    )
 
 
 def cat_grad(grad: Any, sizes: Any, kinds: Any, dim: int) -> Any:

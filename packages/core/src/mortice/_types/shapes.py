@@ -255,6 +255,21 @@ def is_channels_last(shape: Sequence[int], strides: Sequence[int]) -> bool:
     return True
 
 
+def is_like_channels_last(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether a 4-d or 5-d tensor's strides grow from the channels outward, with gaps or without; not
+    if it is row-major as well. Strides of dimensions of size 1 do not matter.
+    """
+    if len(shape) not in (4, 5) or is_contiguous(shape, strides):
+        return False
+    least = 1
+    for dim in (1, *reversed(range(2, len(shape))), 0):
+        if not sure(shape[dim] == 1):
+            if sure(shape[dim] == 0) or not sure(strides[dim] >= least):
+                return False
+            least = strides[dim] * shape[dim]
+    return True
+
+
 def wrap_dim(dim: int, ndim: int, name: str = "Dimension") -> int:
     """``dim`` as 0 <= dim < ndim; a 0-d tensor counts as having one dimension."""
     bound = ndim or 1
