@@ -15,6 +15,7 @@ from mortice.errors import ArgumentError, BackendFailed, CompileError, InvalidSt
 from mortice.fx import make_fx
 from mortice_inductor import compile_fx, config, register_lowering
 from mortice_inductor.lowering import user
+from mortice_inductor.runtime.rounding import is_rounding
 
 X, Y = mortice.rand(8, 4) + 1, mortice.randn(4)
 TANH = mortice.ops.aten.tanh.default
@@ -184,3 +185,55 @@ def test_validation_names_the_fusion_where_no_operator_differs_alone() -> None:
         run = compile_fx(make_fx(lambda x: (x + 1).exp() * 3)(X), [X])
     with pytest.raises(CompileError, match=r"the fusion of \[add, exp, mul\] in kernel .* alone"):
         run(X)
+
+
+@pytest.mark.parametrize(("dtype", "short"), [(mortice.bfloat16, "bf16"), (mortice.float16, "f16")])
+@pytest.mark.usefixtures("no_lowerings_stay")
+def test_validation_takes_no_fault_for_rounding(dtype: Any, short: str) -> None:
+    def wrong(t: Any, a: Any) -> Any:
+        return t.cast(t.fn("cos", t.cast(a, "f32")), short)
+
+    register_lowering(mortice.ops.aten.exp.default)(wrong)
+    run = mortice.compile(lambda x: ((x + 1).exp() * 3).log(), options={"validate": True})
+    with pytest.raises(CompileError, match=r"operator aten\.exp\.default \(node exp"):
+        run(X.to(dtype))
+
+
+def _drawn_and_rounded(x: Any) -> Any:
+    drawn = mortice.rand_like(x)
+    return drawn, x.clone().uniform_(), ((drawn + x) * 100).cos()
+
+
+@pytest.mark.parametrize(
+    ("f", "shape"),
+    [
+        (lambda x: (x.sigmoid().sum(1) * 3).cos(), (5, 99)),
+        (_drawn_and_rounded, (64,)),
+    ],
+)
+@pytest.mark.parametrize("dtype", [mortice.bfloat16, mortice.float16])
+def test_validation_allows_for_rounding_that_fusion_leaves_out(
+    f: Any, shape: tuple[int, ...], dtype: Any
+) -> None:
+    run = mortice.compile(f, options={"validate": True})
+    for seed in range(3):
+        mortice.manual_seed(seed)
+        run(mortice.randn(*shape).to(dtype))
+
+
+def test_what_counts_as_rounding() -> None:
+    wide = mortice.tensor([1.0, 2.0, float("inf"), float("nan")])
+    eager = mortice.tensor([1.1, 2.0, float("inf"), float("nan")])
+
+    def counts(*values: float) -> bool:
+        return is_rounding(mortice.tensor(values), eager, wide, 0.01)
+
+    inf, nan = float("inf"), float("nan")
+    assert counts(1.1, 2.2, inf, nan)
+    assert not counts(1.3, 2.0, inf, nan)
+    assert not counts(1.0, 2.0, 5.0, nan)
+    assert not counts(1.0, 2.0, -inf, nan)
+    assert not counts(1.0, 2.0, inf, 0.0)
+    flags = [mortice.tensor(x) for x in ([True, False], [False, False], [True, False])]
+    assert is_rounding(*flags, 0.01)
+    assert not is_rounding(mortice.tensor([True, True]), *flags[1:], 0.01)
