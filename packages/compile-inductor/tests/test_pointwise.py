@@ -8,6 +8,7 @@ import pytest
 from inductor_graphs import check, graph
 
 import mortice
+import mortice.nn.functional
 from mortice_inductor import compile_fx
 
 UNARY = (
@@ -143,6 +144,19 @@ def test_powers_of_special_numbers(dtype: str, exponent: float) -> None:
     assert mortice.equal(number, ~found.isnan()), (found, expected)
     assert mortice.allclose(found[number].double(), expected[number].double())
     assert mortice.equal(found.signbit()[number], expected.signbit()[number]), (found, expected)
+
+
+@pytest.mark.parametrize("name", ["hardswish", "hardtanh", "hardsigmoid", "softshrink", "celu"])
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_slopes_at_special_numbers(name: str, dtype: str) -> None:
+    f = getattr(mortice.nn.functional, name)
+    numbers = [float("nan"), float("inf"), -float("inf"), 3.0, -3.0, 0.0, -0.0, 1.0, -1.0, 0.5]
+    slopes: list[Any] = []
+    for run in (f, mortice.compile(f)):
+        x = mortice.tensor(numbers, dtype=getattr(mortice, dtype)).requires_grad_(True)
+        run(x).backward(mortice.ones(len(numbers), dtype=x.dtype))
+        slopes.append(x.grad)
+    assert mortice.allclose(slopes[1], slopes[0], equal_nan=True), slopes
 
 
 @pytest.mark.parametrize("dtype", ["int64", "uint8", "float32"])

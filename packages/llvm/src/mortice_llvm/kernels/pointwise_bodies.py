@@ -115,9 +115,9 @@ def hardswish(b: Build, x: Expr) -> Expr:
 
 
 def hardswish_backward(b: Build, g: Expr, x: Expr) -> Expr:
-    """0 below -3, g from 3 on, g (x / 3 + 1/2) between."""
+    """0 up to -3, g (x / 3 + 1/2) between -3 and 3, else g, for NaN too."""
     middle = g * (x / 3.0 + 0.5)
-    return b.select(x <= -3.0, 0.0, b.select(x >= 3.0, g, middle))
+    return b.select(x <= -3.0, 0.0, b.select(x < 3.0, middle, g))
 
 
 def hardsigmoid(b: Build, x: Expr) -> Expr:
