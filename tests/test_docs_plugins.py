@@ -114,13 +114,16 @@ def test_every_knob(root: Path) -> None:
 def test_every_variable_of_a_plugin(root: Path) -> None:
     text = (root / "docs" / "configuration.md").read_text(encoding="utf-8")
     found = {row[0].strip("`"): row for row in rows(text) if row[0].startswith("`MORTICE_")}
-    declared: dict[str, tuple[list[str], str]] = {}
+    declared: dict[str, tuple[list[str], str, str]] = {}
     for file in sorted(root.glob("packages/*/mortice.toml")):
         project = toml.parse((file.parent / "pyproject.toml").read_bytes(), str(file))
         told = manifest.parse(file.read_bytes(), str(file))
-        for name, meaning in told["variables"].items():
-            declared.setdefault(name, ([], meaning))[0].append(project["project"]["name"])
-    assert {name: (row[1].split(", "), row[2]) for name, row in found.items()} == declared
+        for name, told_of in told["variables"].items():
+            one = {"type": "text", "doc": told_of} if isinstance(told_of, str) else told_of
+            same = declared.setdefault(name, ([], one["type"], one["doc"]))
+            assert same[1:] == (one["type"], one["doc"])
+            same[0].append(project["project"]["name"])
+    assert {name: (row[1].split(", "), *row[2:]) for name, row in found.items()} == declared
 
 
 def test_every_command_and_option(root: Path) -> None:
