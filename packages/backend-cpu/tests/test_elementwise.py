@@ -210,3 +210,16 @@ def test_results_lie_as_their_operand_does(name: str) -> None:
             assert result.stride() == x.stride(), (dtype, order)
             tried += 1
     assert tried
+
+
+@pytest.mark.parametrize("dtype", [m.float32, m.float64, m.float16, m.bfloat16])
+@pytest.mark.parametrize("count", [1, 4000])
+def test_gelu_of_infinities(dtype: m.dtype, count: int) -> None:
+    """Whichever way it is computed: few elements by numpy, many by a kernel."""
+    inf = float("inf")
+    x = m.tensor([-inf, inf, -100.0, 100.0, -0.0], dtype=dtype).repeat(count).requires_grad_()
+    y = m.nn.functional.gelu(x)
+    y.sum().backward()
+    assert m.equal(y[-5:], m.tensor([0, inf, 0, 100, 0], dtype=dtype))
+    assert x.grad is not None
+    assert m.equal(x.grad[-5:], m.tensor([0, 1, 0, 1, 0.5], dtype=dtype))

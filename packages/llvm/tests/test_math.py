@@ -134,11 +134,16 @@ def test_gelu(level, call, ulp_error, dtype):
 
 
 def test_gelu_of_special_numbers(level, call):
-    x = np.array([0.0, -0.0, math.inf, math.nan, 1e30, -1e30, -12.0, 1e-40, -1e-40], np.float32)
+    x = np.array([0.0, -0.0, math.inf, math.nan, 1e30, -math.inf, -12.0, 1e-40, -1e-40], np.float32)
     y = np.empty_like(x)
     call(kernels.pointwise("gelu"), y, x, x.size)
     want = np.array([0, -0.0, math.inf, math.nan, 1e30, 0, 0, 5e-41, -5e-41], np.float32)
     assert np.array_equal(y, want, equal_nan=True) and np.signbit(y[1]) and not np.signbit(y[0])
+    wide, out = np.array([-math.inf, math.inf, -12.0, -0.0]), np.empty(4)
+    call(kernels.pointwise("gelu", "float64"), out, wide, 4)
+    assert np.array_equal(out, [0, math.inf, 0, 0]) and np.signbit(out[3])
+    call(kernels.pointwise("gelu_slope", "float64"), out, wide, 4)
+    assert np.array_equal(out[[0, 1, 3]], [0, 1, 0.5])
     call(kernels.pointwise("gelu_slope"), y, x, x.size)
     want = np.array([0.5, 0.5, 1, math.nan, 1, 0, 0, 0.5, 0.5], np.float32)
     assert np.array_equal(y, want, equal_nan=True)

@@ -169,8 +169,9 @@ def _hardtanh_backward(g: Any, a: Any, low: Any, high: Any) -> Any:
 
 
 def _gelu(a: Any) -> Any:
-    half = a.dtype.type(0.5)
-    return a * half * (1 + _special.erf(a * a.dtype.type(_SQRT_HALF)))
+    kind = a.dtype.type
+    a = np.maximum(a, kind(-64))  # 0 from far above here on, also at -inf
+    return a * kind(0.5) * (1 + _special.erf(a * kind(_SQRT_HALF)))
 
 
 def _gelu_tanh(a: Any) -> Any:
@@ -181,6 +182,7 @@ def _gelu_tanh(a: Any) -> Any:
 
 def _gelu_backward(g: Any, a: Any) -> Any:
     kind = a.dtype.type
+    a = np.minimum(np.maximum(a, kind(-64)), kind(64))
     cdf = kind(0.5) * (1 + _special.erf(a * kind(_SQRT_HALF)))
     density = np.exp(a * a * kind(-0.5)) * kind(1 / math.sqrt(2 * math.pi))
     return g * (cdf + a * density)

@@ -44,6 +44,7 @@ def _normal_cdf(v: Lanes, x: str) -> str:
 def gelu(v: Lanes, x: str) -> str:
     """x Phi(x)."""
     if v.dtype.bits != 32:
+        x = v.at_least(v.c(-64.0), x)  # 0 from far above here on, also at -inf
         return v.mul(x, _normal_cdf(v, x))
     tail, a = _lower_tail(v, x)
     return v.fma(v.neg(a), tail, v.at_least(v.c(0.0), x))
@@ -52,6 +53,7 @@ def gelu(v: Lanes, x: str) -> str:
 def gelu_slope(v: Lanes, x: str) -> str:
     """Phi(x) + x phi(x)."""
     if v.dtype.bits != 32:
+        x = v.at_most(v.c(64.0), v.at_least(v.c(-64.0), x))
         power = exp(v, v.mul(v.mul(x, x), v.c(-0.5)))
         return v.fma(x, v.mul(power, v.c(_INV_SQRT_2PI)), _normal_cdf(v, x))
     tail, a = _lower_tail(v, x)
