@@ -512,6 +512,7 @@ def test_interrupted_writes_leave_no_pending_tensor(compile: Any) -> None:
 def test_what_never_repeats_is_not_kept(compile: Any, monkeypatch: Any) -> None:
     from mortice._capture import compiled as module
 
+    monkeypatch.setattr(module, "NATIVE_RECORDER", [])  # it has the limit from when it was made
     monkeypatch.setattr(module, "UNCOMPILED", 3)
     monkeypatch.setattr(module, "GIVEN_UP_AFTER", 1000)
     monkeypatch.setattr(module, "TREE_STEPS", 20)
@@ -531,6 +532,7 @@ def test_what_never_repeats_is_not_kept(compile: Any, monkeypatch: Any) -> None:
 def test_graphs_that_never_repeat_are_not_held(compile: Any, monkeypatch: Any) -> None:
     from mortice._capture import compiled as module
 
+    monkeypatch.setattr(module, "NATIVE_RECORDER", [])  # it has the limit from when it was made
     monkeypatch.setattr(module, "UNCOMPILED", 3)
     monkeypatch.setattr(module, "GIVEN_UP_AFTER", 1000)
     monkeypatch.setattr(module, "TREE_STEPS", 2000)
@@ -541,7 +543,7 @@ def test_graphs_that_never_repeat_are_not_held(compile: Any, monkeypatch: Any) -
         same(compiled(mortice.ones(2), n), compiled.fn(mortice.ones(2), n))
     gc.collect()
     held = sum(type(o) is Segment for o in gc.get_objects()) - before
-    assert held <= 5 + 2000 // module.UNKEPT
+    assert held <= 5 + 2 * 2000 // module.UNKEPT  # the tree in use, and one that is given up
 
 
 def test_a_result_comes_where_an_input_was_expected(compile: Any) -> None:
