@@ -20,6 +20,8 @@ from mortice._ops.formulas import call
 SQRT_HALF = math.sqrt(0.5)
 #: Of the tanh form of gelu: sqrt(2 / pi) and the cubic coefficient.
 BETA, KAPPA = math.sqrt(2 / math.pi), 0.044715
+#: From here on gelu is 0 or its argument, also at infinities.
+FAR = 64.0
 
 
 def threshold(self: Any, threshold: Any, value: Any) -> Any:
@@ -35,6 +37,7 @@ def gelu(self: Any, approximate: str) -> Any:
     if approximate == "tanh":
         inner = BETA * (self + KAPPA * self * self * self)
         return 0.5 * self * (1 + inner.tanh())
+    self = self.clamp(min=-FAR)
     return 0.5 * self * (1 + (self * SQRT_HALF).erf())
 
 
@@ -45,6 +48,7 @@ def gelu_backward(grad: Any, self: Any, approximate: str) -> Any:
         t = (BETA * (self + KAPPA * square * self)).tanh()
         slope = (1 - t * t) * BETA * (1 + 3 * KAPPA * square)
         return grad * (0.5 * (1 + t) + 0.5 * self * slope)
+    self = self.clamp(-FAR, FAR)
     cdf = 0.5 * (1 + (self * SQRT_HALF).erf())
     pdf = (self * self * -0.5).exp() * (1 / math.sqrt(2 * math.pi))
     return grad * (cdf + self * pdf)
