@@ -148,8 +148,48 @@ def native_calls() -> list[tuple[Case, float]]:
     ]  # fmt: skip
 
 
+def native_replays() -> list[tuple[Case, float]]:
+    """Replays of functions that inductor compiled, by its native entry where it takes them."""
+    import numpy as np
+
+    import mortice
+
+    a, b = (np.arange(4, dtype=np.float32) / n for n in (3, 5))
+    x, y = (mortice.from_numpy(v.copy()).clone() for v in (a, b))
+    w = x.clone().requires_grad_(True)
+    row = mortice.ones(1, 4)
+
+    def scaled(t: Any) -> Any:
+        for _ in range(5):
+            t = t * 1.5 + 0.5
+        return t
+
+    def replayed(fn: Any, *given: Any) -> Callable[[], Any]:
+        made = mortice.compile(fn)
+        for _ in range(60):
+            made(*given)
+        return lambda: made(*given)
+
+    add = Candidate(NUMPY, lambda: np.add(a, b))
+    rows: list[tuple[str, Callable[[], Any], float]] = [
+        ("an add of 4 elements", replayed(lambda p, q: p + q, x, y), 1e-6),
+        ("10 operators", replayed(ten(mortice), x, y), 1e-6),
+        ("10 operators, with an input that requires grad", replayed(ten(mortice), w, y), 3e-6),
+        ("10 operators with numbers, the same", replayed(scaled, w), 3e-6),
+        (f"Module of {MODULES} sub-modules", replayed(stack(mortice.nn), row), 5e-6),
+    ]
+    return [
+        (Case(f"{name}, replayed by inductor", [Candidate(OURS, run), add]), most)
+        for name, run, most in rows
+    ]
+
+
 def timed_calls(quick: bool) -> list[Line]:
-    return [*timed(calls(), quick), *timed(native_calls(), quick)]
+    return [
+        *timed(calls(), quick),
+        *timed(native_calls(), quick),
+        *timed(native_replays(), quick),
+    ]
 
 
 def timed(cases: list[tuple[Case, float]], quick: bool) -> list[Line]:
