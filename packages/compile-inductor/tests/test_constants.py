@@ -74,6 +74,18 @@ def test_a_number_is_no_tensor() -> None:
         assert made(x, v).item() == 0.5 + v
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_a_number_in_a_narrow_tensor_is_rounded(dtype: str) -> None:
+    y = mortice.full((3,), 0.7)
+    for grad in (False, True):
+        for v in (0.1, 0.3):
+            same(
+                lambda y, v: mortice.full((), v, dtype=getattr(mortice, dtype)) + y,
+                y.clone().requires_grad_(grad),
+                v,
+            )
+
+
 def test_a_loss_is_summed_from_zero_under_autocast() -> None:
     def total(x: Any, w: Any) -> Any:
         found = mortice.zeros(())

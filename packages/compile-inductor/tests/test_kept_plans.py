@@ -164,6 +164,19 @@ def test_a_second_process_observes_and_records_nothing(folder: Folder) -> None:
     assert all(one["nodes"][0] for one in first.values())
 
 
+def test_plans_of_one_graph_have_it_in_common(folder: Folder) -> None:
+    """A plan is for one value of a number that the operator looks at; its graph is for all of them."""
+    folder.write("""
+def f(x, v):
+    return x.masked_fill(x > 0, v)
+def calls():
+    return [(data(6, 8), k / 16) for k in range(20)]
+""")
+    found = [folder.run() for _ in range(4)]
+    assert found[-1]["kept"] > 2, "plans"
+    assert all(len(one["nodes"]) <= 3 for one in found), "graphs"
+
+
 def test_a_report_says_that_a_plan_was_found(folder: Folder) -> None:
     folder.write(PLAIN)
     assert folder.run()["calls"].startswith("verdict: replay; calls observed 1, ")

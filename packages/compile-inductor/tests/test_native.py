@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 from inductor_graphs import assert_same, graph
+from tests.frames import frames
 
 import mortice
 from mortice_inductor import compile_fx
+from mortice_inductor.front import build_program
 from mortice_inductor.runtime.program import Program
 
 
@@ -151,3 +153,38 @@ def test_no_python_runs_in_a_call() -> None:
         sys.setprofile(None)
         gc.enable()
     assert events == ["c_call", "c_return", "c_call"]  # fast itself; setprofile
+
+
+def _scaled(t: Any, s: float) -> Any:
+    return (t * s + 0.5) * s
+
+
+def test_other_numbers_make_no_other_program_of_training() -> None:
+    made: list[str] = []
+    x = mortice.randn(4, 5, requires_grad=True)
+    y = x.detach().clone().requires_grad_(True)
+    compiled = mortice.compile(_scaled)
+    with pytest.MonkeyPatch.context() as patch:
+
+        def build(*given: Any) -> Any:
+            made.append("program")
+            return build_program(*given)
+
+        patch.setattr("mortice_inductor.front.build_program", build)
+        for n in range(12):
+            s = 1.25 + n / 8
+            for f, leaf in ((compiled, x), (_scaled, y)):
+                leaf.grad = None
+                f(leaf, s).sum().backward()
+            assert_same(x.grad, y.grad)
+    assert len(made) <= 2, "forward, backward"
+
+
+def test_few_python_functions_run_in_a_replay_of_training_with_numbers() -> None:
+    x = mortice.randn(4, 5, requires_grad=True)
+    compiled = mortice.compile(_scaled)
+    for _ in range(60):
+        compiled(x, 1.5)
+    # Beside what looks at a view once some view's base has been written to in this process.
+    names = [n for n in frames(lambda: compiled(x, 2.5)) if n != "_edge"]
+    assert len(names) <= 5, names  # __call__, the compiled forward, and what it notes for backward

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import mortice
+from mortice._compile.settings import RECOMPILE_LIMIT
 from mortice.nn import functional as F
 
 INF, NAN = math.inf, math.nan
@@ -129,7 +130,9 @@ def test_numbers_that_are_taken_are_one_graph(name: str, replayed: bool) -> None
     assert len(set(map(str, numbers))) == 20
     for v in [*numbers, *numbers[::-1]]:
         assert str(outcome(compiled, x, v)) == str(outcome(f, x, v))
-    assert len(compiled.segments) <= 2
+    # Beside those that an earlier process has left on disk.
+    assert sum(s.seconds > 0 for s in compiled.segments) <= 2
+    assert len(compiled.segments) < RECOMPILE_LIMIT
 
 
 def test_a_number_that_is_taken_has_gradients() -> None:

@@ -7,6 +7,7 @@ from packages.core.tests.compile.graphs import BACKENDS, capture, copies, leaves
 
 import mortice
 from mortice._compile.segment import compile_segment
+from mortice.fx.symbols import symbols_used
 
 # -- numbers and generators ---------------------------------------------------------------------------
 
@@ -41,6 +42,20 @@ def test_numbers_are_inputs_of_the_compiled_code(backend) -> None:
         y.sum().backward()
         assert same(x.grad, mortice.full((3,), s))
     assert len(gm.meta["stages"]) == 1
+
+
+def test_numbers_are_inputs_of_both_halves_not_symbols() -> None:
+    """A backend plans anew for what a symbol stands for; an input is a value like any other."""
+    gm, fakes, x = scaled()
+    run = compile_segment(gm, [*fakes, 2.0, 1], settings())
+    run(x, 2.0, 1)[0].sum().backward()
+    halves = gm.meta["stages"][0].graphs
+    assert sorted(halves) == ["backward", "forward"]
+    for half in halves.values():
+        assert not symbols_used(half.graph)
+        operands = [n.args[1] for n in half.graph.nodes if n.op == "call_function"]
+        assert operands
+        assert {n.op for n in operands} == {"placeholder"}
 
 
 def test_where_a_derivative_asks_for_a_number_each_answer_has_its_graph() -> None:

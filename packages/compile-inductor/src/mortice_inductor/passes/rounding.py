@@ -38,10 +38,19 @@ def decided_upon(roots: list[Value]) -> set[int]:
 
 
 def is_round_trip(v: Value) -> bool:
-    """True if ``v`` is a float32 number rounded to 16 bits and widened again."""
+    """True if ``v`` is float32 elements rounded to 16 bits and widened again. A number given at run
+    time is rounded as a constant is: once for a kernel.
+    """
     if v.op != "cast" or v.dtype not in ("f32", "f64") or v.args[0].op != "cast":
         return False
-    return v.args[0].dtype in ("f16", "bf16") and v.args[0].args[0].dtype == "f32"
+    inner = v.args[0].args[0]
+    return v.args[0].dtype in ("f16", "bf16") and inner.dtype == "f32" and not _is_number(inner)
+
+
+def _is_number(v: Value) -> bool:
+    while v.op in ("cast", "view"):
+        v = v.args[0]
+    return v.op == "number"
 
 
 def _decides(v: Value) -> bool:

@@ -148,6 +148,7 @@ def forward_half(
         )
         node.meta = dict(joint.primals[place].meta)
     graph.output(tuple(outputs))
+    _name_numbers(graph)
     return GraphModule(joint.module, graph)
 
 
@@ -189,8 +190,36 @@ def backward_half(joint: Joint, saved: Sequence[Node | None]) -> Backward | None
         if node not in copies:
             copies[node] = graph.node_copy(node, copies.__getitem__)
     graph.output(map_arg(tuple(joint.grads), copies.__getitem__))
+    _name_numbers(graph)
     module = GraphModule(joint.module, graph)
     return Backward(module, tuple(kept), tuple(missing), tuple(tangents))
+
+
+#: Types of arguments that may be a number which backends leave open.
+_OPERANDS = ("Scalar", "Tensor", "float")
+
+
+def _name_numbers(graph: Graph) -> None:
+    """Put the input for a symbol that is an operand, where an input is that number.
+
+    A symbol that arguments hold is for a backend what sizes follow from, which it may plan for anew
+    at each value; an input is a value like any other.
+    """
+    inputs: dict[str, Node] = {}
+    for node in graph.find_nodes(op="placeholder"):
+        name = getattr(node.meta.get("val"), "symbol", None)
+        if name is not None:
+            inputs[name] = node
+
+    def named(kind: str, x: Any) -> Any:
+        return inputs.get(getattr(x, "symbol", None) or "", x) if kind in _OPERANDS else x
+
+    for node in graph.nodes if inputs else ():
+        schema = getattr(node.target, "_schema", None)
+        if schema is not None:
+            kinds = {a.name: a.type.base for a in schema.arguments}
+            node.args = tuple(named(kind, x) for kind, x in zip(kinds.values(), node.args))
+            node.kwargs = {name: named(kinds[name], x) for name, x in node.kwargs.items()}
 
 
 def counterparts(joint: Joint, saved: Sequence[Node], other: Joint) -> list[Node | None]:

@@ -17,7 +17,6 @@ from typing import Any
 
 from mortice._autograd.pending import PENDING
 from mortice._base.logging import active
-from mortice._capture.captured import Captured
 from mortice._capture.guards import Guard
 from mortice._capture.kept.files import Unnamed, mark_of
 from mortice._capture.kept.guards import GuardReader, GuardWriter, Missed, read_value, write_value
@@ -34,6 +33,7 @@ from mortice._tensor.array import PendingArray
 from mortice._tensor.tensor import Tensor
 from mortice._types.device import CPU
 from mortice._types.dtypes import by_name
+from mortice._types.dtypes import default as default_dtype
 
 #: Plans kept for one function.
 ENTRIES = 8
@@ -56,6 +56,8 @@ class KeptPlans:
         self._name = marshal.dumps(_name_of(compiled.fn), 2)
         #: Those that no call has used so far.
         self._waiting: list[Any] = self._read()
+        #: The graphs found so far: plans that differ in a value that was looked at have one in common.
+        self._segments: dict[Any, Segment] = {}
         #: The number of the guard that failed last: plans of one function differ in the same place.
         self._failing = 0
 
@@ -129,7 +131,20 @@ class KeptPlans:
         files, packages = comes_from
         if not _same_sources(files, packages, self._shelf):
             return None
-        return _stretch(self._compiled, tuple(checked), reader, *rest)
+        return _stretch(self._segment, tuple(checked), reader, *rest)
+
+    def _segment(self, text: bytes, values: Sequence[Any], line: Any) -> Segment | None:
+        """The graph of a text, if it is there."""
+        key = text, repr(values), default_dtype.dtype
+        found = self._segments.get(key)
+        if found is None:
+            compiled, captured = self._compiled, Retraced(text, values)
+            kept = compiled.settings.keep(captured, compiled.settings)
+            run = None if kept is None else kept.run()
+            if run is None:
+                return None
+            found = self._segments[key] = compiled.adopt(captured, run, line)
+        return found
 
 
 def _name_of(fn: Any) -> Any:
@@ -236,8 +251,8 @@ def _outline(w: GuardWriter, outline: Any) -> Any:
 
 
 def _stretch(
-    compiled: Any, guards: tuple[Guard, ...], reader: GuardReader, leaves: Any, numbers: Any,
-    result: Any, outputs: Any, shape: Any, graph: Any,
+    segment_of: Callable[[bytes, Any, Any], Segment | None], guards: tuple[Guard, ...],
+    reader: GuardReader, leaves: Any, numbers: Any, result: Any, outputs: Any, shape: Any, graph: Any,
 ) -> Stretch | None:  # fmt: skip
     """The plan, of which the guards hold."""
     text, values, line = graph
@@ -248,7 +263,7 @@ def _stretch(
     inputs = tuple(Found(reader.source(n)) for n in leaves)
     operands = tuple(_read_number(reader, x) for x in numbers)
     returned = _read_outline(reader, result)
-    segment = _segment(compiled, Retraced(text, values), tuple(line))
+    segment = segment_of(text, values, tuple(line))
     if segment is None:
         return None
     plan = Plan.of_outputs(segment, cells, tracked, tracked_inputs)
@@ -264,12 +279,6 @@ def _same_sources(files: Sequence[Any], packages: Sequence[Any], shelf: Any) -> 
     except Unnamed:
         return False
     return all(shelf.package(name) == known for name, known in packages)
-
-
-def _segment(compiled: Any, captured: Captured, line: Any) -> Segment | None:
-    run = compiled.settings.keep(captured, compiled.settings)
-    run = None if run is None else run.run()
-    return None if run is None else compiled.adopt(captured, run, line)
 
 
 def _read_output(number: int, shape: Any, strides: Any, dtype: str, keys: str) -> Output:

@@ -92,6 +92,8 @@ class _Reader:
     def _step(self, leaves: Sequence[Any], name: str, keys: str, wants: Sequence[Any]) -> None:
         self._leaves += [_leaf(*leaf) for leaf in leaves]
         call = Call(get(name), K.described(keys))
+        if any(type(want) is tuple and want[0] == "number" for want in wants):
+            self._recorder.tree.varied.add(call)  # an input, also where the operator looks at it
         self._alive.append(self._recorder.record(call, tuple(map(self._argument, wants))))
 
     def _argument(self, want: Any) -> Any:
