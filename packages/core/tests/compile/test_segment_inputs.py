@@ -58,6 +58,24 @@ def test_numbers_are_inputs_of_both_halves_not_symbols() -> None:
         assert {n.op for n in operands} == {"placeholder"}
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_each_backward_pass_takes_the_numbers_of_its_own_call(backend) -> None:
+    """Also where the graph runs once more, for gradients of gradients."""
+    gm, fakes, x = scaled(exponent=True)
+    run = compile_segment(gm, [*fakes, 2.0, 3], settings(backend))
+    calls = [(s, run(x, s, 3)[0]) for s in (2.0, 3.5, -1.0)]
+    for s, y in calls:
+        z = x.detach().requires_grad_(True)
+        want = mortice.autograd.grad(((z * s + s) ** 3).sum(), z, create_graph=True)[0]
+        for twice in (False, True):
+            (g,) = mortice.autograd.grad(y.sum(), x, retain_graph=True, create_graph=twice)
+            assert mortice.allclose(g, want)
+        g.sum().backward()
+        want.sum().backward()
+        assert mortice.allclose(x.grad, z.grad)
+        x.grad = None
+
+
 def test_where_a_derivative_asks_for_a_number_each_answer_has_its_graph() -> None:
     """The derivative of ``x ** 0`` is zero, whatever x is."""
     gm, fakes, x = scaled(exponent=True)

@@ -21,12 +21,11 @@ from .joint import Traced, is_write_back
 Held = tuple[Any, int]
 
 
-def held(inputs: Sequence[Any]) -> tuple[Held, ...]:
-    """Inputs with the versions they have; tensors weakly, so that none lives longer for it."""
-    return tuple([
-        (weakref.ref(x), 0 if x._s is None else x._s.version) if hasattr(x, "_k") else (x, -1)
-        for x in inputs
-    ])  # fmt: skip
+def held(x: Any) -> Held:
+    """An input with the version it has; a tensor weakly, so that it lives no longer for it."""
+    if not hasattr(x, "_k"):
+        return x, -1
+    return weakref.ref(x), 0 if x._s is None else x._s.version
 
 
 class Again:

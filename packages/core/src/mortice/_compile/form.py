@@ -23,7 +23,7 @@ class Form(NamedTuple):
         aliases: Outputs for which a backend may return an input, or a view of something.
         saved: Names, in the joint graph, of the values kept for the backward pass.
         sources: Where each of them is found after a call: (``primal``, ``output`` or ``kept``, number).
-        sizes: (symbol, number of the input that shows it, how, dim); see ``size_reader``.
+        sizes: (symbol, number of the input that shows it, how, dim); see ``sizes_read``.
     """
 
     primals: int
@@ -112,17 +112,17 @@ def _sizes(values: Sequence[Any]) -> list[tuple[str, int, str, int]]:
     return list(found.values())
 
 
-def size_reader(form: Form) -> Callable[..., dict[str, int]] | None:
-    """A function of the inputs that gives the value of every symbol; None if there is none.
+def sizes_read(form: Form) -> str:
+    """The values of all symbols, in the order of ``form.sizes``, as an expression of inputs ``x0``...
 
-    Also of symbols that this graph does not use: the backward graph for some outputs alone may.
+    Also of symbols that this graph does not use: the backward graph for some outputs alone may. It is
+    made of positions and of the words above.
     """
-    if not form.sizes:
-        return None
+    values = [f"{_SHOWN[how].format(f'x{int(i)}', int(dim))}, " for _, i, how, dim in form.sizes]
+    return f"({''.join(values)})"
+
+
+def size_reader(form: Form) -> Callable[..., tuple[Any, ...]]:
+    """``sizes_read`` as a function of the inputs."""
     names = ", ".join(f"x{i}" for i in range(form.primals))
-    pairs = ", ".join(
-        f"{name!r}: {_SHOWN[how].format(f'x{int(i)}', int(dim))}"
-        for name, i, how, dim in form.sizes
-    )
-    # Made of positions, of the words above and of quoted names.
-    return eval(f"lambda {names}: {{{pairs}}}")  # noqa: S307
+    return eval(f"lambda {names}: {sizes_read(form)}")  # noqa: S307

@@ -31,7 +31,7 @@ class CompiledNode(Node):
     __slots__ = ("inputs", "sizes", "training")
 
     training: Training
-    sizes: dict[str, int]
+    sizes: tuple[Any, ...]
     inputs: tuple[Held, ...]
 
 
@@ -65,9 +65,12 @@ class Training:
         self._twice: Again | None = None
         self._with_tangent = frozenset(form.tangents)
         kept = {i for kind, i in form.sources if kind == "primal"}
+        self._symbols = [name for name, *_ in form.sizes]
+        self._size_reader = size_reader(form)
+        #: Inputs that are among the sizes: input -> its number there.
+        self._numbers = {i: n for n, (_, i, how, _) in enumerate(form.sizes) if how == "value"}
         #: Inputs that nothing is kept of: held weakly, for gradients of gradients alone.
-        self.unsaved = [i for i in range(form.primals) if i not in kept]
-        self.size_reader = size_reader(form)
+        self.unsaved = [i for i in range(form.primals) if i not in {*kept, *self._numbers}]
         #: What to call: the same as the object itself, faster where that can be.
         self.entry = tracked_call(self, CompiledNode, _edge, _INFO)
 
@@ -101,9 +104,9 @@ class Training:
         node = CompiledNode()
         node.info = _INFO
         node.training = self
-        node.inputs = held([inputs[i] for i in self.unsaved])
+        node.inputs = tuple([held(inputs[i]) for i in self.unsaved])
         node.edges = tuple([_edge(inputs[i]) for i in form.inputs])
-        node.sizes = self.size_reader(*inputs) if self.size_reader is not None else {}
+        node.sizes = self._size_reader(*inputs)
         tracked = self._with_tangent
         attach_many(node, [x if i in tracked else None for i, x in enumerate(outputs)])
         node.saved = tuple([
@@ -128,9 +131,10 @@ class Training:
         compiled = self._backwards.get(given) or self._compile_backward(given)
         seeds = [self._tangent(grads, tangents[i], node).contiguous() for i in compiled.tangents]
         kept = [saved[i] for i in compiled.saved]
-        run = compiled.run if compiled.holds(node.sizes) else compiled.graph()
+        sizes = dict(zip(self._symbols, node.sizes))
+        run = compiled.run if compiled.holds(sizes) else compiled.graph()
         with no_grad():
-            found = run(*kept, *[node.sizes[name] for name in compiled.sizes], *seeds)
+            found = run(*kept, *[sizes[name] for name in compiled.sizes], *seeds)
         return tuple([found[i] for i in self.form.inputs])
 
     def _inputs_of(self, node: CompiledNode, saved: list[Any]) -> list[Any]:
@@ -138,6 +142,7 @@ class Training:
         values: dict[int, Any] = {
             i: value for (kind, i), value in zip(self.form.sources, saved) if kind == "primal"
         }
+        values.update((i, node.sizes[n]) for i, n in self._numbers.items())
         values.update((i, present(*x)) for i, x in zip(self.unsaved, node.inputs))
         return [values[i] for i in range(len(values))]
 

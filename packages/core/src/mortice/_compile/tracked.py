@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from types import BuiltinFunctionType
 from typing import Any
+from weakref import ref
 
 from mortice._autograd.node import Output, Saved, SavedResult
 from mortice._dispatch import keys as K
@@ -18,6 +19,7 @@ from mortice._tensor.make import alias_of
 from mortice._types.dtypes import by_name
 
 from .again import held
+from .form import sizes_read
 
 _new = object.__new__
 
@@ -39,11 +41,11 @@ def tracked_call(training: Any, kind: type, edge: Any, info: Any) -> Callable[..
     lines += [f"{''.join(n + ', ' for n in names)}= inputs"] if names else []
     lines += ["results = forward(*inputs)", "node = new(kind)", "node.info = info"]
     lines += ["node.training = training", "node.extra = None"]
-    unsaved = "".join(f"x{i}, " for i in training.unsaved)
-    lines += [f"node.inputs = {f'held(({unsaved}))' if unsaved else '()'}"]
+    unsaved = [_held(i, i in form.inputs) for i in training.unsaved]
+    lines += [f"node.inputs = ({''.join(unsaved)})"]
     edges = [f"x{i}._g if not GLOBAL.views_may_be_stale else edge(x{i}), " for i in form.inputs]
     lines += [f"node.edges = ({''.join(edges)})"]
-    lines += [f"node.sizes = {'sizes(*inputs)' if training.size_reader else '{}'}"]
+    lines += [f"node.sizes = {sizes_read(form)}"]
     meta: list[str] = []
     for i, described in enumerate(form.outputs):
         value = f"results[{i}]"
@@ -67,11 +69,18 @@ def tracked_call(training: Any, kind: type, edge: Any, info: Any) -> Callable[..
         "GLOBAL": GLOBAL, "AUTOGRAD": K.AUTOGRAD, "new": _new, "Output": Output, "Saved": Saved,
         "SavedResult": SavedResult, "alias_of": alias_of, "edge": edge, "held": held, "kind": kind,
         "info": info, "training": training, "general": training, "forward": training.forward,
-        "sizes": training.size_reader,
+        "ref": ref,
     }  # fmt: skip
     text = "\n ".join(["def call(*inputs):", *lines])
     exec(compile(text, "<compiled forward>", "exec"), scope)  # noqa: S102, made of positions above
     return scope["call"]
+
+
+def _held(i: int, tracked: bool) -> str:
+    """What ``held`` gives for an input, which is a tensor if it has a gradient."""
+    return (
+        f"(ref(x{i}), 0 if x{i}._s is None else x{i}._s.version), " if tracked else f"held(x{i}), "
+    )
 
 
 def _keep(n: int, value: str, result: bool) -> list[str]:
