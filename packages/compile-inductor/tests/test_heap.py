@@ -92,7 +92,7 @@ def test_the_first_call_faults_in_huge_pages(tmp_path: Path) -> None:
     faults, dear = _run(FIRST, tmp_path)
     assert dear or faults < 900, faults  # dear: no huge page was free
     plain, _ = _run(FIRST, tmp_path, MALLOC_TOP_PAD_="131072")
-    assert plain > 1800, plain  # results are left alone where somebody has set glibc up
+    assert plain > 1400, plain  # results are left alone where somebody has set glibc up
 
 
 @pytest.fixture
@@ -147,3 +147,19 @@ def test_small_ones_are_as_they_were(advice: list[tuple[int, int, int]]) -> None
     assert pages.workspace(heap.LEAST - 1).base is None  # one that is dear would cost more
     assert pages.results(heap.LEAST - 1) == pages.touch(64, heap.HUGE) == 0
     assert not advice
+
+
+@huge
+def test_memory_in_common_grows_in_place(advice: list[tuple[int, int, int]]) -> None:
+    pages = heap.HugePages()
+    assert pages.shared(heap.LITTLE - 1) is None
+    assert pages.shared(heap.SHARED + 1) is None
+    at = pages.shared(5 * heap.HUGE // 2)
+    assert at is not None
+    assert at % heap.HUGE == 0
+    assert advice == [(at, 3 * heap.HUGE, 14)]
+    assert pages.shared(heap.LITTLE) == at
+    assert pages.shared(3 * heap.HUGE + 100) == at  # the rest is not worth a huge page
+    assert len(advice) == 1
+    assert pages.shared(4 * heap.HUGE) == at
+    assert advice[1:] == [(at + 3 * heap.HUGE, heap.HUGE, 14)]

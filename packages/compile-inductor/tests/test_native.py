@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import sys
 import threading
@@ -15,6 +16,7 @@ from tests.frames import frames
 import mortice
 from mortice_inductor import compile_fx
 from mortice_inductor.front import build_program
+from mortice_inductor.runtime import heap
 from mortice_inductor.runtime.program import Program
 
 
@@ -137,6 +139,82 @@ def test_calls_from_several_threads_overlap() -> None:
         t.join()
     assert not wrong
     assert len(expected) == 2
+
+
+def _products(call: Any, x: Any, y: Any) -> Any:
+    """With 1.5 MiB and more between its kernels."""
+    a = call("tanh", call("mm", x, y))
+    return call("sum.dim_IntList", call("mm", a, y), [1]), call("mm", call("exp", a), x)
+
+
+common = pytest.mark.skipif(
+    heap._madvise() is None, reason="graphs have memory in common where the system gives huge pages"
+)
+
+
+@common
+def test_graphs_have_memory_in_common() -> None:
+    x, y = mortice.randn(600, 600) / 30, mortice.randn(600, 600) / 30
+    u, v = mortice.randn(700, 700) / 30, mortice.randn(700, 700) / 30
+    small, large = _compiled(_products, x, y), _compiled(_products, u, v)
+    assert small.plan.arena > heap.LITTLE
+    states = [one.new_state(shared=True) for one in (small, large)]
+    assert all(s.busy is heap.PAGES.busy for s in states)
+    places = [{s.words[slot] for slot in _slots(one)} for one, s in zip((small, large), states)]
+    assert min(places[0]) == min(places[1])
+    for program, given in ((small, (x, y)), (large, (u, v)), (small, (y, x))):
+        for found, expected in zip(program.fast(*given), program(*given), strict=True):
+            assert_same(found, expected)
+
+
+def _slots(program: Program) -> list[int]:
+    """Words with the addresses of what lies in the arena."""
+    offsets = dict(program.plan.offsets)
+    return [row[1] for row in program.plan.slots if row[0] in offsets]
+
+
+@common
+def test_who_finds_the_memory_in_use_has_some_of_his_own() -> None:
+    """Results are right whoever computes meanwhile; a flag that nobody takes back costs time alone."""
+    x, y = mortice.randn(600, 600) / 30, mortice.randn(600, 600) / 30
+    program = _compiled(_products, x, y)
+    expected = program(x, y)
+    place = heap.PAGES.shared(program.plan.arena)
+    assert place is not None
+    before = ctypes.string_at(place, 4096)
+    heap.PAGES.busy.value = 1
+    try:
+        ctypes.memset(place, 7, 4096)
+        for found, want in zip(program.fast(x, y), expected, strict=True):
+            assert_same(found, want)
+        assert ctypes.string_at(place, 4096) == b"\7" * 4096
+    finally:
+        heap.PAGES.busy.value = 0
+        ctypes.memmove(place, before, 4096)
+    program.fast(x, y)
+    assert heap.PAGES.busy.value == 0
+    assert ctypes.string_at(place, 4096) != b"\7" * 4096
+
+
+def test_two_graphs_in_several_threads() -> None:
+    pairs = [(mortice.randn(n, n) / 30, mortice.randn(n, n) / 30) for n in (600, 650)]
+    programs = [_compiled(_products, *pair) for pair in pairs]
+    wanted = [program(*pair) for program, pair in zip(programs, pairs)]
+    wrong: list[int] = []
+
+    def run(k: int) -> None:
+        for turn in range(12):
+            n = (k + turn) % 2
+            found = programs[n].fast(*pairs[n])
+            if not all(mortice.equal(a, b) for a, b in zip(found, wanted[n], strict=True)):
+                wrong.append(n)
+
+    threads = [threading.Thread(target=run, args=(k,)) for k in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not wrong
 
 
 def test_no_python_runs_in_a_call() -> None:

@@ -11,6 +11,7 @@ of words that say what the graph has (``Rows``).
 
 from __future__ import annotations
 
+import ctypes
 import math
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -61,7 +62,7 @@ class Rows:
 
     def __init__(self, program: Program) -> None:
         plan = program.plan
-        state = program.new_state()
+        state = program.new_state(shared=True)
         self.kept: list[Any] = [program, state]
         self._dtypes = program.dtypes
         made = [row for row in plan.slots if row[2] in MADE]
@@ -88,7 +89,8 @@ class Rows:
             self._distances.append(place + 1)
             self._words += tables[name]
         elements = sum(math.prod(row[3]) for row in plan.slots)
-        self._words[: len(HEAD)] = 0, state.address, id(program), int(elements > RELEASE)
+        busy = ctypes.addressof(state.busy)
+        self._words[: len(HEAD)] = busy, state.address, id(program), int(elements > RELEASE)
         block = np.array(self._words, np.int64)
         self.address: int = block.__array_interface__["data"][0]
         block[self._distances] += self.address
@@ -179,7 +181,8 @@ class _Writer:
         self.arrays = code.value(f"alloca ptr, i64 {self.count}, align 8")
         code.same("%nargs", self.word("arguments", "i64"), "miss", "i64")
         code.same("%kwnames", "null", "miss")
-        code.same(self.word("busy", "i64"), "0", "miss", "i64")
+        self.busy = self.word("busy")
+        code.same(code.field(self.busy, 0, "i64"), "0", "miss", "i64")
         self.rows("arguments", self.argument)
         self.rows("inputs", self.input)
         code.each(self.count, lambda i: self.keep(i, "null"))
@@ -309,7 +312,7 @@ class _Writer:
         free = code.value(f"icmp ne i64 {self.word('release', 'i64')}, 0")
         code.do(f"br i1 {free}, label %give, label %given")
         code.label("give")
-        code.put(self.head, _PLACE["busy"], "1", "i64")
+        code.put(self.busy, 0, "1", "i64")
         code.do(f"store ptr {code.call('PyEval_SaveThread')}, ptr {self.thread}, align 8")
         code.do("br label %given")
         code.label("given")
@@ -321,7 +324,7 @@ class _Writer:
         code.do(f"br i1 {free}, label %take, label %taken")
         code.label("take")
         code.call("PyEval_RestoreThread", code.value(f"load ptr, ptr {self.thread}, align 8"))
-        code.put(self.head, _PLACE["busy"], "0", "i64")
+        code.put(self.busy, 0, "0", "i64")
         code.do("br label %taken")
         code.label("taken")
 

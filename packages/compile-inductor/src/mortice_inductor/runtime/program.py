@@ -27,11 +27,16 @@ MADE = ("output", "boundary")
 
 
 class State:
-    """A table of words and an arena, for one call at a time."""
+    """A table of words and an arena, for one call at a time.
 
-    __slots__ = ("address", "arena", "floats", "words")
+    Attributes:
+        busy: a word for those who call without taking the state for themselves: not 0 while one of
+            them, or of those who share the arena, is at work without the GIL.
+    """
 
-    def __init__(self, plan: Plan, fixed: list[tuple[int, int]]) -> None:
+    __slots__ = ("address", "arena", "busy", "floats", "words")
+
+    def __init__(self, plan: Plan, fixed: list[tuple[int, int]], shared: bool = False) -> None:
         self.words = (ctypes.c_int64 * max(plan.words, 1))()
         self.floats = (ctypes.c_double * max(plan.words, 1)).from_buffer(self.words)
         self.address = ctypes.addressof(self.words)
@@ -39,9 +44,11 @@ class State:
         self.words[first : first + len(constants)] = constants
         for slot, value in fixed:
             self.words[slot] = value
-        # Aligned by hand: numpy promises 16 bytes.
-        self.arena = PAGES.workspace(plan.arena + 64)
-        base = -(-address(self.arena) // 64) * 64
+        base = PAGES.shared(plan.arena) if shared and plan.arena else None
+        self.busy = ctypes.c_int64(0) if base is None else PAGES.busy
+        if base is None:  # aligned by hand: numpy promises 16 bytes
+            self.arena = PAGES.workspace(plan.arena + 64)
+            base = -(-address(self.arena) // 64) * 64
         offsets = dict(plan.offsets)
         for number, slot, *_ in plan.slots:
             if number in offsets:
@@ -139,9 +146,9 @@ class Program:
     def _by_number(self) -> dict[int, Any]:
         return {row[0]: row for row in self.plan.slots}
 
-    def new_state(self) -> State:
-        """A table for one call at a time."""
-        return State(self.plan, self._fixed)
+    def new_state(self, shared: bool = False) -> State:
+        """A table for one call at a time; ``shared``: its arena is one that graphs have in common."""
+        return State(self.plan, self._fixed, shared)
 
     def fits(self, inputs: tuple[Any, ...]) -> bool:
         """True if the inputs are as the plan was made for."""
