@@ -244,6 +244,23 @@ def test_outputs_without_a_gradient_cost_nothing(example) -> None:
     assert same(big.grad, theirs[0].grad)
 
 
+def test_a_normalisation_is_done_again_rather_than_kept() -> None:
+    """All that it is computed from is kept for its own derivative anyway."""
+
+    def f(x, w, g, b):
+        return (mortice.nn.functional.layer_norm(x, (64,), g, b) @ w,)
+
+    mine = leaves((16, 64), (64, 64), (64,), (64,))
+    theirs = copies(mine)
+    made = compiled(f, mine)
+    found = gradients(made.run, mine)
+    halves = made.stages.graphs
+    assert len(halves["forward"].graph.output_node().args[0]) == 1, "beside the result nothing"
+    again = [n.target for n in halves["backward"].graph.nodes]
+    assert mortice.ops.aten.native_layer_norm.default in again
+    assert all(same(a, b) for a, b in zip(found, gradients(f, theirs), strict=True))
+
+
 def test_each_pattern_of_gradients_has_its_own_backward(example) -> None:
     for pick in (lambda a, b: a.sum(), lambda a, b: b.sum(), lambda a, b: a.sum() + b.sum()) * 2:
         theirs = copies(example.inputs)
