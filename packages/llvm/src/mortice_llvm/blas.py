@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+from functools import cache
 from typing import NamedTuple
 
 ROW_MAJOR, NO_TRANS, TRANS = 101, 111, 112
@@ -79,6 +80,7 @@ def routine(name: str) -> Routine | None:
     return None
 
 
+@cache
 def thread_functions() -> tuple[int, int] | None:
     """Addresses of ``int get()`` and ``void set(int)`` for the number of threads that numpy's
     OpenBLAS uses; None where there is none.

@@ -85,7 +85,7 @@ def find(source: Source, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         return STATE[source.name]()
     assert isinstance(source, (DictItem, Element, InstanceDict, Slot, CellContents))
     holder = find(source.holder, args, kwargs)
-    return MISSING if holder is MISSING else _inside(source, holder)
+    return MISSING if holder is MISSING else inside(source, holder)
 
 
 def _argument(key: int | str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -94,7 +94,8 @@ def _argument(key: int | str, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
     return kwargs.get(key, MISSING)
 
 
-def _inside(source: Any, holder: Any) -> Any:
+def inside(source: Any, holder: Any) -> Any:
+    """What is at a source that is reached through an object, which is ``holder`` in this call."""
     if isinstance(source, DictItem):
         return holder.get(source.key, MISSING) if one_of(type(holder), DICTS) else MISSING
     if isinstance(source, Element):

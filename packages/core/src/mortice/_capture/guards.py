@@ -71,13 +71,13 @@ class Ref:
         number: ``id`` of the object, where another may lie once it is gone.
     """
 
-    __slots__ = ("_strong", "_weak", "number", "shown", "weak")
+    __slots__ = ("_shown", "_strong", "_weak", "number", "weak")
 
     def __init__(
         self, value: Any, gone: Callable[[Any], None] | None = None, strong: bool = False
     ) -> None:
         self.number = id(value)
-        self.shown = _show(value)
+        self._shown = ""
         self._strong: Any = None
         self._weak: Any = None
         self.weak = False
@@ -85,6 +85,7 @@ class Ref:
             try:
                 self._weak = weakref.ref(value, gone)
                 self.weak = True
+                self._shown = _show(value)  # while it is there
             except TypeError:
                 pass
         if not self.weak:
@@ -102,7 +103,7 @@ class Ref:
         return not self.weak or self._weak() is not None
 
     def __repr__(self) -> str:
-        return self.shown
+        return self._shown if self.weak else _show(self._strong)
 
 
 def _show(value: Any) -> str:

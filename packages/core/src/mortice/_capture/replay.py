@@ -168,10 +168,9 @@ class Replay:
             stretch = None if self.plans is None else self.plans.find(args, kwargs)
             if stretch is None:
                 return None
-            try:
-                node = Node(stretch, 0)
-            except Unreachable:
-                return None
+            node = Node(
+                stretch, 0
+            )  # its check is written when it is called: guards held as they were read
             node.replays = KEPT_AFTER  # it is kept
             self.roots = [*self.roots, node]
         told.log_guards(compiled, [stretch])
@@ -233,6 +232,8 @@ class Replay:
                 stretches[0] = _with_earlier_guards(stretches[0], plan, node)
             try:
                 chain = [Node(s, depth + i) for i, s in enumerate(stretches)]
+                for made in chain:
+                    made.write()
             except Unreachable as error:
                 self._note(f"{error} is gone already")
                 return

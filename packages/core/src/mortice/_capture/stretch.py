@@ -9,7 +9,7 @@ from typing import Any
 from weakref import ref
 
 from mortice._capture.guard_check import find
-from mortice._capture.guard_code import Check, written_check
+from mortice._capture.guard_code import Check, Unreachable, written_check
 from mortice._capture.guard_fast import fast_check
 from mortice._capture.guards import Source
 from mortice._capture.native_seam import Direct, NativePlan
@@ -63,7 +63,7 @@ class Node:
         self.parent: Node | None = None
         self.children: dict[Any, list[Node]] = {}
         self._writer = writer = _Writer(stretch)
-        self._written = written_check(stretch.guards, writer.sources)
+        self._written: Callable[[], Check] | None = None
         self._full: Check | None = None
         self.check: Check = self.warming
         self.passed = 0
@@ -82,9 +82,20 @@ class Node:
         functions are called once, and compiling Python takes most of a plan's time.
         """
         if self._full is None:
+            try:
+                self.write()
+            except Unreachable:  # what is gone comes no more
+                self._full = _fails
+                return _fails
+            assert self._written is not None
             with _MAKING:
                 self._full = self._written()
         return self._full
+
+    def write(self) -> None:
+        """Write the check, which is compiled later. Raises Unreachable."""
+        if self._written is None:
+            self._written = written_check(self.stretch.guards, self._writer.sources)
 
     @property
     def finish(self) -> Any:
@@ -209,6 +220,11 @@ def edge(value: Any) -> Any:
     if type(value) is float:
         return value.hex()
     return repr(value) if type(value) is complex else value
+
+
+def _fails(args: Any, kwargs: Any) -> int:
+    """The check of guards of which the first holds no more."""
+    return 0
 
 
 class _Writer:

@@ -6,6 +6,8 @@ import contextvars
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cached_property
+from types import CodeType
 from typing import Any
 
 from mortice._autograd.grad_mode import no_grad, set_grad_enabled
@@ -46,6 +48,7 @@ class Training:
         forward: The compiled forward graph.
         stages: The work on the captured graph.
         traced: The joint graph and the values kept; traced again when it is needed, if not given.
+        code: ``entry_code`` of another process.
     """
 
     def __init__(
@@ -54,6 +57,7 @@ class Training:
         forward: Callable[..., Any],
         stages: Stages,
         traced: tuple[Traced, list[Any]] | None = None,
+        code: CodeType | None = None,
     ) -> None:
         self.form = form
         self.forward = forward
@@ -66,13 +70,21 @@ class Training:
         self._with_tangent = frozenset(form.tangents)
         kept = {i for kind, i in form.sources if kind == "primal"}
         self._symbols = [name for name, *_ in form.sizes]
-        self._size_reader = size_reader(form)
         #: Inputs that are among the sizes: input -> its number there.
         self._numbers = {i: n for n, (_, i, how, _) in enumerate(form.sizes) if how == "value"}
         #: Inputs that nothing is kept of: held weakly, for gradients of gradients alone.
         self.unsaved = [i for i in range(form.primals) if i not in {*kept, *self._numbers}]
         #: What to call: the same as the object itself, faster where that can be.
-        self.entry = tracked_call(self, CompiledNode, _edge, _INFO)
+        self.entry = tracked_call(self, CompiledNode, _edge, _INFO, code)
+
+    @cached_property
+    def _size_reader(self) -> Callable[..., tuple[Any, ...]]:
+        return size_reader(self.form)
+
+    @property
+    def entry_code(self) -> CodeType | None:
+        """The code of ``entry``, which follows from the form; None where that is the object itself."""
+        return getattr(self.entry, "__code__", None)
 
     @property
     def traced(self) -> Traced:
@@ -246,9 +258,10 @@ def trained(stages: Stages) -> Training | None:
         half = forward_half(traced.joint, saved, traced.plain, traced.recorded)
     form = form_of(traced, saved)
     forward = stages.compile("forward", half)
+    training = Training(form, forward, stages, (traced, saved))
     if stages.kept is not None:
-        stages.kept.keep_training(stages, form, half)
-    return Training(form, forward, stages, (traced, saved))
+        stages.kept.keep_training(stages, training, half)
+    return training
 
 
 def _edge(x: Any) -> Any:

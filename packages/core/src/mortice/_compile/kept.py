@@ -143,7 +143,8 @@ class Kept:
             run = self._restore(artifact, "forward", graph)
             if run is None:
                 return None
-            made.append(Training(Form(*form), run, stages))
+            told, code = form
+            made.append(Training(Form(*told), run, stages, code=code))
         except _FOREIGN:
             return None  # not what this version writes
         stages.found("forward", graph, run)
@@ -185,12 +186,11 @@ class Kept:
             self._key, gm, lambda found: ("graph", _asked(stages), tracked, (self._mark, found))
         )
 
-    def keep_training(self, stages: Stages, form: Form, gm: GraphModule) -> None:
+    def keep_training(self, stages: Stages, training: Training, gm: GraphModule) -> None:
         """Keep a graph with a derivative, and what its forward half was compiled to."""
+        form = tuple(training.form), training.entry_code
         self._write(
-            self._key,
-            gm,
-            lambda found: ("training", _asked(stages), tuple(form), (self._mark, found)),
+            self._key, gm, lambda found: ("training", _asked(stages), form, (self._mark, found))
         )
 
     def keep_backward(self, name: str, form: tuple[Any, Any, Any], gm: GraphModule) -> None:
@@ -326,7 +326,7 @@ def source_hash(keeping: Keeping) -> bytes:
     global _own_sources
     if _own_sources is None:
         root = os.path.dirname(os.path.dirname(__file__))
-        found = [_files_of(os.path.join(root, folder)) for folder in _SOURCES]
+        found = [_contents(os.path.join(root, folder))[0] for folder in _SOURCES]
         _own_sources = keeping.digest("\n".join(sorted(itertools.chain(*found))).encode())
     return _own_sources
 
@@ -338,8 +338,9 @@ def package_hash(keeping: Keeping, name: str) -> bytes | None:
         folders = list(getattr(sys.modules.get(name), "__path__", ()))
         found: list[str] = []
         for folder in folders:
-            found += _files_of(folder)
-            folders += [e.path for e in _entries(folder) if e.is_dir() and e.name != "__pycache__"]
+            files, within = _contents(folder)
+            found += files
+            folders += within
         if not found:
             return None
         known = _packages[name] = keeping.digest("\n".join(sorted(found)).encode())
@@ -349,27 +350,29 @@ def package_hash(keeping: Keeping, name: str) -> bytes | None:
 _packages: dict[str, bytes] = {}
 
 
-def _newer(changed: int) -> int:
-    """When this process began, if a file was changed since: what is kept is then for itself alone."""
-    return STARTED if changed > STARTED else 0
+def _contents(folder: str) -> tuple[list[str], list[str]]:
+    """Name, size and time of each source file in a folder, and the folders there.
 
-
-def _files_of(folder: str) -> list[str]:
-    """Name, size and time of each source file in a folder."""
+    With a file that was changed since this process began stands when that was: what is kept is then for
+    itself alone.
+    """
     within = os.path.basename(folder)
-    return [
-        f"{within}/{e.name} {stat.st_size} {stat.st_mtime_ns} {_newer(stat.st_mtime_ns)}"
-        for e in _entries(folder)
-        if e.name.endswith(".py") and (stat := e.stat())
-    ]
-
-
-def _entries(folder: str) -> list[os.DirEntry[str]]:
+    files: list[str] = []
+    folders: list[str] = []
     try:
         with os.scandir(folder) as entries:
-            return list(entries)
+            for e in entries:
+                name = e.name
+                if name.endswith(".py"):
+                    stat = e.stat()
+                    changed = stat.st_mtime_ns
+                    own = STARTED if changed > STARTED else 0
+                    files.append(f"{within}/{name} {stat.st_size} {changed} {own}")
+                elif name != "__pycache__" and e.is_dir():
+                    folders.append(e.path)
     except OSError:  # inside a zip archive: its version stands for it
-        return []
+        return [], []
+    return files, folders
 
 
 # -- questions about sizes and numbers -----------------------------------------------------------------

@@ -15,6 +15,11 @@ from typing import Any
 from mortice._capture.observer.framework import is_library
 from mortice._dispatch.state import STARTED
 
+try:
+    from _blake2 import blake2b  # hashlib would load OpenSSL first
+except ImportError:
+    from hashlib import blake2b
+
 #: A hash of a file's text, or its size and time.
 FileMark = bytes | tuple[int, int]
 
@@ -25,10 +30,6 @@ class Unnamed(Exception):
 
 def hash_of(data: bytes) -> bytes:
     """A hash of 16 bytes. The sources are the user's own: nobody forges them."""
-    try:
-        from _blake2 import blake2b  # hashlib would load OpenSSL first
-    except ImportError:
-        from hashlib import blake2b
     return blake2b(data, digest_size=16).digest()
 
 

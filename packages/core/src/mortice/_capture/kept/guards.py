@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import FunctionType, MethodType
 from typing import Any
 
-from mortice._capture.guard_check import find, holds
+from mortice._capture.guard_check import find, holds, inside, is_like
 from mortice._capture.guards import (
     MISSING,
     AllArguments,
@@ -42,7 +42,7 @@ from mortice._capture.kept.files import Unnamed
 from mortice._capture.kept.naming import Reader, Writer, module_named
 from mortice._capture.observer.framework import is_library
 from mortice._dispatch import keys as K
-from mortice._types.device import Device
+from mortice._types.device import CPU, Device
 from mortice._types.dtypes import DType, by_name
 from mortice._types.shapes import Size
 
@@ -232,6 +232,8 @@ class GuardReader:
             raise Missed
         self._rows = sources
         self._made: dict[int, Source] = {}
+        #: What is at sources in this call: looked up once, since nobody's code runs meanwhile.
+        self._values: dict[int, Any] = {}
         self._fn = _owner(fn)
         self._call = args, kwargs
 
@@ -242,30 +244,37 @@ class GuardReader:
             found = self._made[number] = _SOURCES[kind](self, *rest)
         return found
 
-    def find(self, number: int) -> Any:
-        """What is at a source in this call."""
-        return find(self.source(number), *self._call)
+    def value(self, number: int) -> Any:
+        """What is at a source in this call, or MISSING."""
+        found = self._values.get(number, self)
+        if found is self:
+            source, row = self.source(number), self._rows[number]
+            if row[0] in _WITHIN:
+                holder = self.value(row[1])
+                found = MISSING if holder is MISSING else inside(source, holder)
+            else:
+                found = find(source, *self._call)
+            if found is not MISSING:  # it may be bound yet
+                self._values[number] = found
+        return found
 
     def guard(self, row: Sequence[Any]) -> Guard:
         """The guard, which holds. Raises Missed."""
         number, kind, *rest = row
-        source = self.source(number)
-        found = find(source, *self._call)
-        if found is MISSING and kind != "missing" and self._bind(number):
-            found = find(source, *self._call)
-        if kind == "object":
-            condition: Any = self._object(found, *rest)
-        elif kind == "type":
-            if not self.names.is_it(rest[0], type(found)):
+        found = self.value(number)
+        if found is MISSING and kind != "missing":
+            if self._bind(number):
+                found = self.value(number)
+            if found is MISSING:
                 raise Missed
-            condition = HasType(type(found))
-        elif kind == "tensor":
-            condition = self._tensor(found, *rest)
+        read = _OF_OBJECTS.get(kind)
+        if read is not None:
+            condition = read(self, found, *rest)
         else:
             condition = _READ_CONDITIONS[kind](self, *rest)
-        if not holds(condition, found, *self._call):
-            raise Missed
-        return Guard(source, condition)
+            if not holds(condition, found, *self._call):
+                raise Missed
+        return Guard(self._made[number], condition)
 
     def refuse(self, row: Sequence[Any]) -> None:
         """Raise Missed if the guard does not hold; what it needs of other guards may not be known yet."""
@@ -285,19 +294,28 @@ class GuardReader:
         return hasattr(module_named(holder[2]), rest[1])
 
     def _object(self, found: Any, number: int, strong: bool) -> IsObject:
-        ref = None if found is MISSING else self.names.ref(number, found, strong)
+        ref = self.names.ref(number, found, strong)
         if ref is None:
             raise Missed
         return IsObject(ref)
 
+    def _type(self, found: Any, number: int) -> HasType:
+        cls = type(found)
+        if not self.names.is_it(number, cls):
+            raise Missed
+        return HasType(cls)
+
     def _tensor(
         self, found: Any, cls: int, keys: str, dtype: str, shape: Any, strides: Any, grad: bool, device: str
     ) -> TensorLike:  # fmt: skip
-        if not self.names.is_it(cls, type(found)):
+        kind = self._type(found, cls).cls
+        where = CPU if device == "cpu" else Device(device)
+        condition = TensorLike(
+            kind, K.described(keys), by_name(dtype), shape, strides, grad, where
+        )  # fmt: skip
+        if not is_like(condition, found):
             raise Missed
-        return TensorLike(
-            type(found), K.described(keys), by_name(dtype), shape, strides, grad, Device(device)
-        )
+        return condition
 
     def root(self, label: str, anchor: Any, strong: bool) -> Root:
         if anchor is None:
@@ -324,6 +342,16 @@ _SOURCES: Mapping[str, Callable[..., Source]] = {
     "element": lambda r, holder, index: Element(r.source(holder), index),
     "slot": lambda r, holder, name: Slot(r.source(holder), name),
     "cell": lambda r, holder, name: CellContents(r.source(holder), name),
+}
+
+#: Sources that are reached through another, whose number comes first in their rows.
+_WITHIN = frozenset(("dict", "item", "element", "slot", "cell"))
+
+#: Conditions that are made of what was found, of which they hold.
+_OF_OBJECTS: Mapping[str, Callable[..., Any]] = {
+    "object": GuardReader._object,  # pyright: ignore[reportPrivateUsage]
+    "type": GuardReader._type,  # pyright: ignore[reportPrivateUsage]
+    "tensor": GuardReader._tensor,  # pyright: ignore[reportPrivateUsage]
 }
 
 _READ_CONDITIONS: Mapping[str, Callable[..., Any]] = {

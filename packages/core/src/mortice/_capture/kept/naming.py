@@ -8,6 +8,7 @@ bases of a class or the function in a property, is described by itself.
 
 from __future__ import annotations
 
+import marshal
 import sys
 import types
 from collections.abc import Callable
@@ -30,14 +31,15 @@ Description = tuple[Any, ...]
 
 def describe(value: Any) -> Description:
     """What an object is. Raises Unnamed."""
-    if issubclass(type(value), type):
+    kind = type(value)
+    write = _DESCRIBE.get(kind)
+    if write is not None:
+        return write(value)
+    if issubclass(kind, type):
         return _type(value)
     if is_operator_object(value):
         return _operator(value)
-    write = _DESCRIBE.get(type(value))
-    if write is None:
-        raise Unnamed(f"a {type(value).__name__}")
-    return write(value)
+    raise Unnamed(f"a {kind.__name__}")
 
 
 def parts_of(value: Any) -> tuple[Any, ...]:
@@ -134,20 +136,31 @@ def _code(code: types.CodeType) -> Description:
     shape = (
         code.co_name, code.co_flags, code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount,
         code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars,
-        getattr(code, "co_exceptiontable", b""), code.co_code,
+        getattr(code, "co_exceptiontable", b""), code.co_code, *map(_constant, code.co_consts),
     )  # fmt: skip
-    return "code", hash_of(repr((shape, [_constant(c) for c in code.co_consts])).encode())
+    return "code", hash_of(_bytes(shape))
+
+
+def _bytes(data: Any) -> bytes:
+    """Plain data as bytes, the same in every process: later versions say which strings are interned."""
+    return marshal.dumps(data, 0)
 
 
 def _constant(value: Any) -> Any:
     """A constant of a code object, the same in every process: sets have no order."""
-    if type(value) is types.CodeType:
+    kind = type(value)
+    if kind in _AS_THEY_ARE:
+        return value
+    if kind is types.CodeType:
         return _code(value)
-    if type(value) is tuple:
-        return tuple(map(_constant, value))
-    if type(value) is frozenset:
-        return "set", sorted(repr(_constant(x)) for x in value)
-    return type(value).__name__, repr(value)
+    if kind is tuple:
+        return "tuple", *map(_constant, value)
+    if kind is frozenset:
+        return "set", sorted(_bytes(_constant(x)) for x in value)
+    return kind.__name__, repr(value)
+
+
+_AS_THEY_ARE = frozenset((bool, int, float, complex, str, bytes, type(None), type(...)))
 
 
 def _builtin(f: Any) -> Description:
@@ -184,6 +197,7 @@ class _One(NamedTuple):
 
 
 _DESCRIBE: dict[type, Callable[[Any], Description]] = {
+    type: _type,
     types.ModuleType: _module,
     types.FunctionType: _function,
     types.CodeType: _code,

@@ -118,7 +118,7 @@ class KeptPlans:
         """
         comes_from, rows, given, sources, guards, *rest = entry
         fn = self._compiled.fn
-        if self._failing < len(guards):
+        if 0 < self._failing < len(guards):
             GuardReader(rows, given, sources, fn, args, kwargs).refuse(guards[self._failing])
         reader = GuardReader(rows, given, sources, fn, args, kwargs)
         checked: list[Guard] = []
@@ -258,7 +258,7 @@ def _stretch(
     text, values, line = graph
     tracked, tracked_inputs, plain, made = shape
     cells = [_read_output(*o) for o in outputs]
-    if not all(isinstance(reader.find(n), Tensor) for n in leaves):
+    if not all(isinstance(reader.value(n), Tensor) for n in leaves):
         return None
     inputs = tuple(Found(reader.source(n)) for n in leaves)
     operands = tuple(_read_number(reader, x) for x in numbers)
@@ -292,7 +292,7 @@ def _read_number(r: GuardReader, x: Any) -> Any:
     if type(x) is not tuple:
         return x
     if x[0] == "given":
-        if not is_traceable(r.find(x[1])):
+        if not is_traceable(r.value(x[1])):
             raise Missed
         return Given(r.source(x[1]))
     _, symbol, left, right = x
