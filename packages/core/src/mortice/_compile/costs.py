@@ -69,7 +69,7 @@ def recomputing(node: Node) -> int:
     if node.target is operator.getitem or node.op == "get_attr":
         return 0
     schema = getattr(node.target, "_schema", None)
-    value = node.meta.get("val")
+    value: Any = node.meta.get("val")
     if schema is not None and schema.qualified in _NORMALISING:
         return 2 * DEAR * size_in_bytes(value[0])
     if schema is None or not (hasattr(value, "_k") or is_view(schema)):
