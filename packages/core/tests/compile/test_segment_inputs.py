@@ -76,6 +76,16 @@ def test_each_backward_pass_takes_the_numbers_of_its_own_call(backend) -> None:
         x.grad = None
 
 
+@pytest.mark.parametrize("function", [mortice.xlogy, mortice.special.xlog1py])
+def test_a_derivative_takes_the_logarithm_of_a_number(function) -> None:
+    x = mortice.tensor([-1.0, 0.0, 2.0], requires_grad=True)
+    compiled = mortice.compile(function, backend="aot_eager")
+    for n in (2.5, 3, 0.5, 1, -2):
+        (found,) = mortice.autograd.grad(compiled(x, n).sum(), x)
+        (wanted,) = mortice.autograd.grad(function(x, n).sum(), x)
+        assert same(found.nan_to_num(7.0), wanted.nan_to_num(7.0))
+
+
 def test_where_a_derivative_asks_for_a_number_each_answer_has_its_graph() -> None:
     """The derivative of ``x ** 0`` is zero, whatever x is."""
     gm, fakes, x = scaled(exponent=True)
@@ -146,5 +156,8 @@ def test_generators_are_inputs(backend) -> None:
             mortice.full((40,), 0.5), generator=mortice.Generator().manual_seed(seed)
         )
         assert same(y.detach(), x.detach() * wanted)
-        y.sum().backward()
+        y.sum().backward(retain_graph=True)
         assert same(x.grad, wanted)
+        for _ in range(2):  # the graph runs again, and draws the same
+            (g,) = mortice.autograd.grad(y.sum(), x, create_graph=True)
+            assert same(g.detach(), wanted)

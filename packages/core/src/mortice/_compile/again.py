@@ -14,6 +14,7 @@ from typing import Any
 from mortice._autograd.engine import grad
 from mortice._base.errors import AutogradError
 from mortice._capture.grad_regions import with_grad_regions
+from mortice._tensor.generator import Generator
 from mortice.fx import Graph, GraphModule, Node
 
 from .joint import Traced, is_write_back
@@ -22,7 +23,9 @@ Held = tuple[Any, int]
 
 
 def held(x: Any) -> Held:
-    """An input with the version it has; a tensor weakly, so that it lives no longer for it."""
+    """An input with the version it has; a tensor weakly, so that it lives no longer for it. Of a
+    generator a copy is given, from before the call.
+    """
     if not hasattr(x, "_k"):
         return x, -1
     return weakref.ref(x), 0 if x._s is None else x._s.version
@@ -55,7 +58,7 @@ class Again:
 def present(x: Any, version: int) -> Any:
     """An input from ``held``; AutogradError if it is gone or was written to."""
     if version < 0:
-        return x
+        return x.clone_state() if isinstance(x, Generator) else x
     tensor = x()
     if tensor is None:
         raise _refused("an input of it is gone; keep the tensors that it was called with")

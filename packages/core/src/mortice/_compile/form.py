@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from mortice._tensor.generator import Generator
 from mortice.fx.symbols import is_symbolic
 
 from . import costs
@@ -24,6 +25,7 @@ class Form(NamedTuple):
         saved: Names, in the joint graph, of the values kept for the backward pass.
         sources: Where each of them is found after a call: (``primal``, ``output`` or ``kept``, number).
         sizes: (symbol, number of the input that shows it, how, dim); see ``sizes_read``.
+        generators: Numbers of the inputs that are generators.
     """
 
     primals: int
@@ -36,11 +38,13 @@ class Form(NamedTuple):
     saved: tuple[str, ...]
     sources: tuple[tuple[str, int], ...]
     sizes: tuple[tuple[str, int, str, int], ...]
+    generators: tuple[int, ...]
 
 
 def form_of(traced: Traced, saved: Sequence[Any]) -> Form:
     """The form of a joint graph of which the values ``saved`` are kept."""
     joint = traced.joint
+    values: list[Any] = [node.meta.get("val") for node in joint.primals]
     return Form(
         primals=len(joint.primals),
         outputs=tuple(map(_kind, joint.outputs)),
@@ -51,7 +55,8 @@ def form_of(traced: Traced, saved: Sequence[Any]) -> Form:
         aliases=tuple(i for i, node in enumerate(joint.outputs) if _may_alias(node)),
         saved=tuple(node.name for node in saved),
         sources=tuple(_sources(traced, saved)),
-        sizes=tuple(_sizes([node.meta.get("val") for node in joint.primals])),
+        sizes=tuple(_sizes(values)),
+        generators=tuple(i for i, x in enumerate(values) if isinstance(x, Generator)),
     )
 
 

@@ -107,16 +107,19 @@ class Training:
         return forward_half(traced.joint, saved, traced.plain, traced.recorded)
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
+        form = self.form
+        given = list(inputs)
+        for i in form.generators:
+            given[i] = inputs[i].clone_state()
         with no_grad():
             results = self.forward(*inputs)
-        form = self.form
         outputs = list(results[: len(form.outputs)])
         for i in form.aliases:
             outputs[i] = alias_of(outputs[i])
         node = CompiledNode()
         node.info = _INFO
         node.training = self
-        node.inputs = tuple([held(inputs[i]) for i in self.unsaved])
+        node.inputs = tuple([held(given[i]) for i in self.unsaved])
         node.edges = tuple([_edge(inputs[i]) for i in form.inputs])
         node.sizes = self._size_reader(*inputs)
         tracked = self._with_tangent

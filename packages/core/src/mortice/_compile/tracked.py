@@ -54,9 +54,10 @@ def _code(form: Form, unsaved_inputs: Sequence[int]) -> CodeType:
     lines = ["if GLOBAL.recording: return general(*inputs)"]
     names = [f"x{i}" for i in range(form.primals)]
     lines += [f"{''.join(n + ', ' for n in names)}= inputs"] if names else []
+    lines += [f"g{i} = x{i}.clone_state()" for i in form.generators]
     lines += ["results = forward(*inputs)", "node = new(kind)", "node.info = info"]
     lines += ["node.training = training", "node.extra = None"]
-    unsaved = [_held(i, i in form.inputs) for i in unsaved_inputs]
+    unsaved = [_held(i, form) for i in unsaved_inputs]
     lines += [f"node.inputs = ({''.join(unsaved)})"]
     edges = [f"x{i}._g if not GLOBAL.views_may_be_stale else edge(x{i}), " for i in form.inputs]
     lines += [f"node.edges = ({''.join(edges)})"]
@@ -85,11 +86,13 @@ def _code(form: Form, unsaved_inputs: Sequence[int]) -> CodeType:
     return next(x for x in module.co_consts if isinstance(x, CodeType))
 
 
-def _held(i: int, tracked: bool) -> str:
+def _held(i: int, form: Form) -> str:
     """What ``held`` gives for an input, which is a tensor if it has a gradient."""
-    return (
-        f"(ref(x{i}), 0 if x{i}._s is None else x{i}._s.version), " if tracked else f"held(x{i}), "
-    )
+    if i in form.generators:
+        return f"(g{i}, -1), "
+    if i in form.inputs:
+        return f"(ref(x{i}), 0 if x{i}._s is None else x{i}._s.version), "
+    return f"held(x{i}), "
 
 
 def _keep(n: int, value: str, result: bool) -> list[str]:

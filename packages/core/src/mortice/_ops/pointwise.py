@@ -286,6 +286,7 @@ def copysign_grad(grad: Any, self: Any, result: Any) -> Any:
 
 
 def xlogy_grad(grad: Any, self: Any, other: Any) -> Any:
+    other = tensor_like(other, self)
     return (grad * other.log()).masked_fill((self == 0).logical_and(other <= 0), 0)
 
 

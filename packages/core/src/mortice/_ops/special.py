@@ -75,6 +75,7 @@ def i1e_slope(x: Any, result: Any) -> Any:
 
 
 def xlog1py_grad(grad: Any, self: Any, other: Any) -> Any:
+    other = tensor_like(other, self)
     return (grad * other.log1p()).masked_fill((self == 0).logical_and(other <= -1), 0)
 
 
