@@ -237,11 +237,14 @@ def _scaled(t: Any, s: float) -> Any:
     return (t * s + 0.5) * s
 
 
-def test_other_numbers_make_no_other_program_of_training() -> None:
+@pytest.mark.parametrize(
+    "scaled", [_scaled, lambda t, s: mortice.lerp(t * t, t, s)], ids=["scaled", "computed"]
+)
+def test_other_numbers_make_no_other_program_of_training(scaled: Any) -> None:
     made: list[str] = []
     x = mortice.randn(4, 5, requires_grad=True)
     y = x.detach().clone().requires_grad_(True)
-    compiled = mortice.compile(_scaled)
+    compiled = mortice.compile(scaled)
     with pytest.MonkeyPatch.context() as patch:
 
         def build(*given: Any) -> Any:
@@ -251,7 +254,7 @@ def test_other_numbers_make_no_other_program_of_training() -> None:
         patch.setattr("mortice_inductor.front.build_program", build)
         for n in range(12):
             s = 1.25 + n / 8
-            for f, leaf in ((compiled, x), (_scaled, y)):
+            for f, leaf in ((compiled, x), (scaled, y)):
                 leaf.grad = None
                 f(leaf, s).sum().backward()
             assert_same(x.grad, y.grad)

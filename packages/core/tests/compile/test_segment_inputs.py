@@ -76,6 +76,19 @@ def test_each_backward_pass_takes_the_numbers_of_its_own_call(backend) -> None:
         x.grad = None
 
 
+def test_what_a_derivative_computes_from_numbers_is_an_input() -> None:
+    """Of ``x ** e`` that is ``e - 1``."""
+    gm, fakes, x = scaled(exponent=True)
+    run = compile_segment(gm, [*fakes, 2.0, 2.5], settings())
+    calls = [(s, e, run(x, s, e)[0]) for s, e in ((2.0, 2.5), (3.0, 1.25), (0.5, -0.75))]
+    for s, e, y in calls:
+        (found,) = mortice.autograd.grad(y.sum(), x)
+        z = x.detach() * s + s
+        assert mortice.allclose(found, z ** (e - 1) * e * s, equal_nan=True)
+    (stages,) = gm.meta["stages"]
+    assert not symbols_used(stages.graphs["backward"].graph)
+
+
 @pytest.mark.parametrize("function", [mortice.xlogy, mortice.special.xlog1py])
 def test_a_derivative_takes_the_logarithm_of_a_number(function) -> None:
     x = mortice.tensor([-1.0, 0.0, 2.0], requires_grad=True)

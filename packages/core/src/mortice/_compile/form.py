@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from mortice._tensor.generator import Generator
-from mortice.fx.symbols import is_symbolic
+from mortice.fx.symbols import SCOPE, is_symbolic
 
 from . import costs
 from .joint import Traced
@@ -125,6 +125,16 @@ def sizes_read(form: Form) -> str:
     """
     values = [f"{_SHOWN[how].format(f'x{int(i)}', int(dim))}, " for _, i, how, dim in form.sizes]
     return f"({''.join(values)})"
+
+
+def reader_of(form: Form, expressions: Sequence[str]) -> Callable[..., tuple[Any, ...]]:
+    """A function of the values of all symbols, in the order of ``form.sizes``, that computes these.
+
+    They are sources of symbolic numbers: arithmetic.
+    """
+    names = ", ".join(name for name, *_ in form.sizes)
+    text = "".join(f"{one}, " for one in expressions)
+    return eval(f"lambda {names}: ({text})", dict(SCOPE))  # noqa: S307
 
 
 def size_reader(form: Form) -> Callable[..., tuple[Any, ...]]:

@@ -20,7 +20,7 @@ from mortice._types.device import Device
 from mortice.fx import GraphModule
 
 from .again import Again, Held, held, present
-from .form import Form, form_of, size_reader
+from .form import Form, form_of, reader_of, size_reader
 from .joint import Traced
 from .partition import Backward, backward_half, choose_saved, counterparts, forward_half
 from .stages import Stages
@@ -69,7 +69,6 @@ class Training:
         self._twice: Again | None = None
         self._with_tangent = frozenset(form.tangents)
         kept = {i for kind, i in form.sources if kind == "primal"}
-        self._symbols = [name for name, *_ in form.sizes]
         #: Inputs that are among the sizes: input -> its number there.
         self._numbers = {i: n for n, (_, i, how, _) in enumerate(form.sizes) if how == "value"}
         #: Inputs that nothing is kept of: held weakly, for gradients of gradients alone.
@@ -146,10 +145,9 @@ class Training:
         compiled = self._backwards.get(given) or self._compile_backward(given)
         seeds = [self._tangent(grads, tangents[i], node).contiguous() for i in compiled.tangents]
         kept = [saved[i] for i in compiled.saved]
-        sizes = dict(zip(self._symbols, node.sizes))
-        run = compiled.run if compiled.holds(sizes) else compiled.graph()
+        run = compiled.run if compiled.holds(self.form, node.sizes) else compiled.graph()
         with no_grad():
-            found = run(*kept, *[sizes[name] for name in compiled.sizes], *seeds)
+            found = run(*kept, *compiled.numbers(self.form, node.sizes), *seeds)
         return tuple([found[i] for i in self.form.inputs])
 
     def _inputs_of(self, node: CompiledNode, saved: list[Any]) -> list[Any]:
@@ -228,7 +226,7 @@ class _Compiled:
     the forward pass did.
     """
 
-    __slots__ = ("_guards", "graph", "run", "saved", "sizes", "tangents")
+    __slots__ = ("_guards", "_reader", "graph", "run", "saved", "sizes", "tangents")
 
     def __init__(
         self,
@@ -245,10 +243,22 @@ class _Compiled:
         self.graph = graph
         self.run = run
         self._guards = guards
+        self._reader: Callable[..., tuple[Any, ...]] | None = None
 
-    def holds(self, sizes: dict[str, Any]) -> bool:
+    def holds(self, form: Form, sizes: tuple[Any, ...]) -> bool:
         """Whether the compiled form is right for these sizes; the graph itself is for all."""
-        return all(guard.holds(sizes) for guard in self._guards)
+        if not self._guards:
+            return True
+        values = {name: value for (name, *_), value in zip(form.sizes, sizes)}
+        return all(guard.holds(values) for guard in self._guards)
+
+    def numbers(self, form: Form, sizes: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The values of ``Backward.sizes``."""
+        if not self.sizes:
+            return ()
+        if self._reader is None:
+            self._reader = reader_of(form, self.sizes)
+        return self._reader(*sizes)
 
 
 def trained(stages: Stages) -> Training | None:

@@ -11,14 +11,14 @@ operand's second node leads to the first node of what is computed from it, witho
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
 from mortice._base.errors import CompileError
 from mortice.fx import Graph, GraphModule, Node, map_arg
-from mortice.fx.symbols import bindings, symbols_used
+from mortice.fx.symbols import bindings, is_symbolic, symbols_used
 
 from . import costs
 from .mincut import INFINITE, FlowNetwork
@@ -158,7 +158,8 @@ class Backward:
 
     Attributes:
         saved: Which of the values kept are inputs.
-        sizes: Symbols that no other input shows, whose values are inputs.
+        sizes: Symbols that no other input shows, and what operands compute from numbers, as Python
+            expressions of symbols; their values are inputs.
         tangents: Which tangents are inputs; a gradient may not depend on all.
     """
 
@@ -181,10 +182,13 @@ def backward_half(joint: Joint, saved: Sequence[Node | None]) -> Backward | None
     if any(n.op == "placeholder" and n not in values and n not in seeds for n in order):
         return None
     missing = _unbound(joint, order, [*values, *seeds])
+    computed = _computed_numbers(joint, order)
     graph = Graph()
     copies = {node: _input(graph, node) for node in values}
     for name, value in missing.items():
         graph.placeholder(f"size_{name}").meta["val"] = value
+    for value in computed.values():
+        graph.placeholder("number").meta["val"] = value
     copies.update((node, _input(graph, node)) for node in seeds)
     for node in order:
         if node not in copies:
@@ -192,7 +196,7 @@ def backward_half(joint: Joint, saved: Sequence[Node | None]) -> Backward | None
     graph.output(map_arg(tuple(joint.grads), copies.__getitem__))
     _name_numbers(graph)
     module = GraphModule(joint.module, graph)
-    return Backward(module, tuple(kept), tuple(missing), tuple(tangents))
+    return Backward(module, tuple(kept), (*missing, *computed), tuple(tangents))
 
 
 #: Types of arguments that may be a number which backends leave open.
@@ -200,26 +204,52 @@ _OPERANDS = ("Scalar", "Tensor", "float")
 
 
 def _name_numbers(graph: Graph) -> None:
-    """Put the input for a symbol that is an operand, where an input is that number.
+    """Put the input for a symbolic number that is an operand, where an input is that number.
 
-    A symbol that arguments hold is for a backend what sizes follow from, which it may plan for anew
-    at each value; an input is a value like any other.
+    What arguments hold is for a backend what sizes follow from, which it may plan for anew at each
+    value; an input is a value like any other.
     """
     inputs: dict[str, Node] = {}
     for node in graph.find_nodes(op="placeholder"):
-        name = getattr(node.meta.get("val"), "symbol", None)
-        if name is not None:
-            inputs[name] = node
+        value: Any = node.meta.get("val")
+        if _is_number(value):
+            inputs.setdefault(value.expr.source(), node)
 
-    def named(kind: str, x: Any) -> Any:
-        return inputs.get(getattr(x, "symbol", None) or "", x) if kind in _OPERANDS else x
+    def named(x: Any) -> Any:
+        return inputs.get(x.expr.source(), x) if _is_number(x) else x
 
     for node in graph.nodes if inputs else ():
-        schema = getattr(node.target, "_schema", None)
-        if schema is not None:
-            kinds = {a.name: a.type.base for a in schema.arguments}
-            node.args = tuple(named(kind, x) for kind, x in zip(kinds.values(), node.args))
-            node.kwargs = {name: named(kinds[name], x) for name, x in node.kwargs.items()}
+        node.args, node.kwargs = _operands(node, named)
+
+
+def _is_number(x: Any) -> bool:
+    return is_symbolic(x) and hasattr(x, "expr")
+
+
+def _operands(node: Node, function: Callable[[Any], Any]) -> tuple[Any, Any]:
+    """A node's arguments, with what the function gives for those that are operands."""
+    schema = getattr(node.target, "_schema", None)
+    if schema is None:
+        return node.args, node.kwargs
+    on = {a.name: a.type.base in _OPERANDS for a in schema.arguments}
+    args = tuple(function(x) if is_on else x for is_on, x in zip(on.values(), node.args))
+    return args, {name: function(x) if on[name] else x for name, x in node.kwargs.items()}
+
+
+def _computed_numbers(joint: Joint, order: Iterable[Node]) -> dict[str, Any]:
+    """What operands are computed from input numbers alone, as an exponent less one: source -> value."""
+    values: list[Any] = [node.meta.get("val") for node in joint.primals]
+    numbers = {x.symbol for x in values if is_symbolic(x)}
+    found: dict[str, Any] = {}
+
+    def note(x: Any) -> Any:
+        if _is_number(x) and x.symbol is None and x.symbols <= numbers:
+            found.setdefault(x.expr.source(), x)
+        return x
+
+    for node in order if numbers else ():
+        _operands(node, note)
+    return found
 
 
 def counterparts(joint: Joint, saved: Sequence[Node], other: Joint) -> list[Node | None]:
