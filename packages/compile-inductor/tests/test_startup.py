@@ -103,3 +103,61 @@ def test_restored_programs_make_what_the_first_call_needs(tmp_path: Path) -> Non
         assert found["mapped"] == 3, "an image for each graph, and one for the tiles"
     later = {"_tensors", "_steps", "_made", "_inputs", "_numbers", "_sources", "_others"}
     assert [later & set(names) for names in found["made"]] == [set(), set()]
+
+
+MODEL = """
+import mortice
+import mortice.nn as nn
+mortice.manual_seed(0)
+model = nn.Sequential(*(layer for _ in range(4) for layer in (nn.Linear(8, 8), nn.GELU())))
+def loss(x):
+    return model(x).sum()
+def other(x):
+    return nn.functional.gelu(x).sum()
+"""
+FIRST_CALL = """
+import json, sys
+import mortice
+import model
+from mortice._capture import instances
+x = mortice.arange(24.0).reshape(3, 8) / 24
+def compiled(function):
+    others = set(map(id, instances.alive()))
+    made = mortice.compile(function, backend="inductor")
+    (own,) = [c for c in instances.alive() if id(c) not in others]
+    return made, own
+first, _ = compiled(model.other)  # the machinery that all functions share
+for _ in range(3):
+    first(x.clone().requires_grad_()).backward()
+step, own = compiled(model.loss)
+counts = []
+def count(frame, event, what):
+    counts[-1][0] += event == "call"
+    counts[-1][1] += event == "c_call" and what in (compile, eval)
+for _ in range(3):
+    counts.append([0, 0])
+    sys.setprofile(count)
+    found = step(x)
+    sys.setprofile(None)
+    found.backward()
+assert mortice.allclose(found, model.loss(x), 1e-4, 1e-4)
+print(json.dumps({"kept": own.verdict.kept, "counts": counts,
+                  "guards": len(own.replay.roots[0].stretch.guards)}))
+"""
+
+
+def test_a_plan_that_is_found_costs_few_calls_and_compiles_no_text(tmp_path: Path) -> None:
+    """Python functions called for each guard of the plan; of text there is the code on disk."""
+    file = tmp_path / "model.py"
+    file.write_text(MODEL)
+    os.utime(file, (file.stat().st_mtime - 100,) * 2)  # older than the process
+    program = f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n{FIRST_CALL}"
+    cold = _process(tmp_path / "cache", program)
+    assert cold["kept"] == 0
+    assert cold["counts"][0][1] > 0
+    warm = _process(tmp_path / "cache", program)
+    assert warm["kept"] == 1
+    assert warm["guards"] == cold["guards"] > 60
+    (calls, compiled), (_, again), _ = warm["counts"]
+    assert (compiled, again) == (0, 0)
+    assert calls < 25 * warm["guards"]

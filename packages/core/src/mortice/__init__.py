@@ -160,7 +160,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LAZY, *_LAZY_MODULES, *_generated.LATER})
+    return list({*globals(), *_LAZY, *_LAZY_MODULES, *_generated.LATER})  # dir() sorts
 
 
 def set_default_dtype(d: dtype) -> None:

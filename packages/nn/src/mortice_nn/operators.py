@@ -38,7 +38,7 @@ def _functions() -> frozenset[str]:
     """What core itself names: for any other name ``mortice`` would ask the installed plug-ins, and
     read all their metadata again (20 ms).
     """
-    return frozenset(dir(mortice))
+    return frozenset(mortice.__dir__())  # as dir(), which sorts: 0.1 ms
 
 
 def __getattr__(name: str) -> Any:

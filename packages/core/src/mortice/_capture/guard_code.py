@@ -42,6 +42,7 @@ from mortice._capture.guards import (
     class_lookup,
     same_value,
 )
+from mortice._capture.texts import Codes, made_of
 from mortice._dispatch import keys as K
 from mortice._dispatch.state import THREAD
 from mortice._types.device import CPU, Device, current_default, default_devices
@@ -66,24 +67,27 @@ _FAST_STATE = {  # expressions that need no call, for the state read most
 _INTERNED = (DType, Device, Layout, MemoryFormat)
 
 
+_NONE: Codes = {}
+
+
 class Unreachable(Exception):
     """A source that no longer leads anywhere: the guards need not be compiled."""
 
 
 def compile_check(guards: Sequence[Guard], wanted: Sequence[Source]) -> Check:
     """One function for ``guards``, in their order, that gathers the objects at ``wanted``."""
-    return written_check(guards, wanted)()
+    return written_check(guards, wanted)({})
 
 
-def written_check(guards: Sequence[Guard], wanted: Sequence[Source]) -> Callable[[], Check]:
-    """What compiles the function of ``compile_check``; Unreachable is raised at once."""
+def written_check(guards: Sequence[Guard], wanted: Sequence[Source]) -> Callable[[Codes], Check]:
+    """What makes the function of ``compile_check``; Unreachable is raised at once."""
     writer = Writer()
     for number, guard in enumerate(guards):
         writer.number = number
         writer.guard(guard)
     writer.number = len(guards)
     places = [writer.place(source) for source in wanted]
-    return lambda: writer.finish(places)
+    return lambda known: writer.finish(places, known=known)
 
 
 class Writer:
@@ -309,7 +313,9 @@ class Writer:
 
     # -- the function --------------------------------------------------------------------------
 
-    def finish(self, results: Sequence[str], failed: str = "return -1") -> Check:
+    def finish(
+        self, results: Sequence[str], failed: str = "return -1", known: Codes = _NONE
+    ) -> Check:
         body = [*self.lines, f"return ({''.join(r + ', ' for r in results)})"]
         text = "\n".join(
             [
@@ -320,10 +326,7 @@ class Writer:
                 f"  {failed}",
             ]
         )
-        exec(compile(text, "<guards>", "exec"), self.namespace)  # noqa: S102  made here
-        check = self.namespace["check"]
-        check.text = text
-        return check
+        return made_of(text, "<guards>", self.namespace, known)
 
 
 def _can_change(cls: type) -> bool:

@@ -165,12 +165,12 @@ class Replay:
         with self._lock:
             if not self.looked:
                 self.looked, self.plans = True, KeptPlans.of(compiled)
-            stretch = None if self.plans is None else self.plans.find(args, kwargs)
-            if stretch is None:
+            kept = None if self.plans is None else self.plans.find(args, kwargs)
+            if kept is None:
                 return None
-            node = Node(
-                stretch, 0
-            )  # its check is written when it is called: guards held as they were read
+            stretch, codes = kept
+            # Its check is written when it is called: its guards held as they were read.
+            node = Node(stretch, 0, codes)
             node.replays = KEPT_AFTER  # it is kept
             self.roots = [*self.roots, node]
         told.log_guards(compiled, [stretch])
@@ -180,7 +180,7 @@ class Replay:
     def _keep(self, node: Any) -> None:
         """Keep a plan that has answered a call for other processes."""
         if self.plans is not None:
-            self.plans.write(node.stretch)
+            self.plans.write(node.stretch, node.codes())
 
     def _useless(self, node: Any) -> None:
         """Count replays that gave up at a node that has no room; with too many its tree goes."""

@@ -18,6 +18,7 @@ from mortice._capture.outline import Container, Found, TensorOf, compile_outline
 from mortice._capture.plan import Fixed, FromRun, Operand, Run, Stretch
 from mortice._capture.redraws import run_within
 from mortice._capture.results import adopted, maker
+from mortice._capture.texts import Codes, codes_of, made_of
 from mortice._tensor.make import storage_of, wrap
 
 #: How often a check is made quicker again after what it relied on has changed.
@@ -25,6 +26,7 @@ HASTENED = 8
 #: Calls that the full check lets through before a quicker one is made.
 WARM = 2
 #: Values read, as their kinds give them to Python.
+_NONE: Codes = {}
 CONVERT: dict[str, Callable[[Any], Any]] = {
     "bool": bool,
     "int": int,
@@ -34,7 +36,7 @@ CONVERT: dict[str, Callable[[Any], Any]] = {
 }
 
 
-#: A writer's functions share their globals, which get each function while it is made.
+#: A writer's functions share their globals, which get what a function needs while it is made.
 _MAKING = threading.Lock()
 
 
@@ -48,6 +50,8 @@ class Node:
         value: ``value(found, made, fixed)`` -> what the tensor holds that Python reads next.
         build: ``build(found, made, fixed)`` -> the result.
         children: value -> the stretches that may follow it. depth: values read before.
+
+    Functions whose code is among ``known`` are not compiled.
     """
 
     __slots__ = (
@@ -55,15 +59,15 @@ class Node:
         "convert", "depth", "misses", "parent", "passed", "replays", "stretch", "value",
     )  # fmt: skip
 
-    def __init__(self, stretch: Stretch, depth: int) -> None:
+    def __init__(self, stretch: Stretch, depth: int, known: Codes = _NONE) -> None:
         self.stretch = stretch
         self.depth = depth
         self.replays = 0
         self.misses = 0
         self.parent: Node | None = None
         self.children: dict[Any, list[Node]] = {}
-        self._writer = writer = _Writer(stretch)
-        self._written: Callable[[], Check] | None = None
+        self._writer = writer = _Writer(stretch, known)
+        self._written: Callable[[Codes], Check] | None = None
         self._full: Check | None = None
         self.check: Check = self.warming
         self.passed = 0
@@ -89,7 +93,7 @@ class Node:
                 return _fails
             assert self._written is not None
             with _MAKING:
-                self._full = self._written()
+                self._full = self._written(self._writer.known)
         return self._full
 
     def write(self) -> None:
@@ -129,6 +133,10 @@ class Node:
             if self.passed >= WARM:
                 self._hasten(args, kwargs)
         return found
+
+    def codes(self) -> dict[bytes, bytes]:
+        """What a node of the same stretch in another process need not compile."""
+        return codes_of(f for f in (self._full, self._finish) if hasattr(f, "text"))
 
     def found(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
         """What ``check`` gives for a call of which it is known that the guards hold."""
@@ -230,8 +238,9 @@ def _fails(args: Any, kwargs: Any) -> int:
 class _Writer:
     """Makes the functions of one stretch; operands become expressions."""
 
-    def __init__(self, stretch: Stretch) -> None:
+    def __init__(self, stretch: Stretch, known: Codes) -> None:
         self.stretch = stretch
+        self.known = known
         self.sources: list[Source] = []
         self.positions: dict[int, int] = {}
         self.names: dict[str, Any] = {
@@ -367,10 +376,7 @@ class _Writer:
     def function(self, parameters: str, lines: Sequence[str]) -> Any:
         body = [f" {line}" for line in (*lines, "return None")]
         text = "\n".join([f"def replay({parameters}):", *body])
-        exec(compile(text, "<mortice replay>", "exec"), self.names)  # noqa: S102  made here
-        made = self.names.pop("replay")
-        made.text = text
-        return made
+        return made_of(text, "<mortice replay>", self.names, self.known)
 
 
 def _made_count(run: Run) -> int:

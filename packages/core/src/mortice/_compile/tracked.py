@@ -14,6 +14,7 @@ from typing import Any
 from weakref import ref
 
 from mortice._autograd.node import Output, Saved, SavedResult
+from mortice._capture.texts import code_of
 from mortice._dispatch import keys as K
 from mortice._dispatch.state import GLOBAL
 from mortice._tensor.make import alias_of
@@ -82,8 +83,7 @@ def _code(form: Form, unsaved_inputs: Sequence[int]) -> CodeType:
     returned = "".join(f"r{i}, " for i in range(form.returned))
     lines += [f"node.saved = ({''.join(saved)})", f"return ({returned})"]
     text = "\n ".join(["def call(*inputs):", *lines])
-    module = compile(text, "<compiled forward>", "exec")  # made of positions above
-    return next(x for x in module.co_consts if isinstance(x, CodeType))
+    return code_of(text, "<compiled forward>")
 
 
 def _held(i: int, form: Form) -> str:
