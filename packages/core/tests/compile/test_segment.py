@@ -361,6 +361,16 @@ def test_gradients_of_gradients(example, pick) -> None:
         assert ((a.grad - b.grad).abs() <= 1e-5 * b.grad.abs()).all()
 
 
+def test_gradients_of_gradients_where_an_input_is_computed_from_another() -> None:
+    (x,) = leaves((3,))
+    run = compiled(lambda x, y: (x * y,), leaves((3,), (3,))).run
+    y = x * x
+    (g,) = mortice.autograd.grad(run(x, y)[0].sum(), x, create_graph=True)
+    assert mortice.allclose(g, 3 * x * x)
+    (h,) = mortice.autograd.grad(g.sum(), x)
+    assert mortice.allclose(h, 6 * x)
+
+
 def test_gradients_of_gradients_of_gradients(example) -> None:
     mine, theirs = copies(example.inputs), copies(example.inputs)
     for call, inputs in ((example.run, mine), (both, theirs)):

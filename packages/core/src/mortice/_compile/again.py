@@ -43,6 +43,8 @@ class Again:
         """One for each of the inputs that has one, given those of the outputs."""
         if self._obstacle:
             raise _refused(self._obstacle)
+        # Views, since an input may be computed from another: the gradient of that ends at this graph.
+        values = [x.view_as(x) if getattr(x, "requires_grad", False) else x for x in values]
         outputs = self._run(*values)
         pairs = [(outputs[i], grads[i]) for i in self._traced.tangents if grads[i] is not None]
         wanted = [x for x, g in zip(values, self._traced.joint.grads) if g is not None]
