@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import marshal
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from inductor_graphs import assert_same
 
@@ -440,6 +442,8 @@ def test_backward_graphs_of_another_cut_are_told_apart(counts: Counts) -> None:
 
 def test_plain_data_comes_back() -> None:
     value = (1, [2.5, "x", None], {"k": (True, b"y")}, mortice.float32, mortice.device("cpu"))
+    assert cache.restored(marshal.loads(marshal.dumps(cache.plain(value), 2))) == value
+    value = [mortice.float32, np.float64(2.5), signal.SIGTERM]
     assert cache.restored(marshal.loads(marshal.dumps(cache.plain(value), 2))) == value
 
 

@@ -35,6 +35,11 @@ CASES: dict[str, tuple[Callable[[Any, Any], Any], str, list[Any]]] = {
         [1.0, 2.5, INF, NAN],
     ),
     "full_like": (lambda x, v: mortice.full_like(x, v), "int64", [1.0, 2.5, INF, NAN]),
+    "full_like complex": (
+        lambda x, v: mortice.full_like(x, v) + x,
+        "float32",
+        [1 + 0j, 2.5 + 0j, 1 + 1j],
+    ),
     "new_full": (lambda x, v: x.new_full((3,), v), "int64", [1.0, 2.5, INF, NAN]),
     "setitem": (filled, "int64", [1.0, 2.5, INF, NAN]),
     "threshold": (lambda x, v: F.threshold(x, v, 1.0), "int64", [1.0, 2.5, INF, NAN]),

@@ -51,8 +51,11 @@ def source_hash() -> bytes:
 
 def plain(x: Any) -> Any:
     """``x`` as data that marshal takes; Uncacheable for objects with a life of their own."""
-    if x is None or isinstance(x, (bool, int, float, str, bytes)):
+    if type(x) in _SIMPLE:
         return x
+    for kind in _BASES:
+        if isinstance(x, kind):  # a numpy.float64, say, of which marshal makes bytes
+            return kind(x)
     if _is_plain(x):
         return ("=", x)
     name = type(x).__name__
@@ -75,6 +78,7 @@ def plain(x: Any) -> Any:
     raise Uncacheable(f"{type(x).__name__} {x!r}")
 
 
+_BASES: tuple[Any, ...] = (int, float, str, bytes)
 _SIMPLE = frozenset((bool, int, float, str, bytes, type(None)))
 
 

@@ -24,7 +24,7 @@ _NOT_NEGATIVE = frozenset(("softshrink",))
 _FITTING = frozenset(
     ("masked_fill.Scalar", "masked_fill.Tensor", "masked_fill_.Scalar", "masked_fill_.Tensor")
 )
-#: Those that make an integer of a float, which must be finite.
+#: Those that make an integer of a float, which must be finite, or a real number of a complex one.
 _TO_INTEGERS = frozenset(
     (
         "fill.Scalar", "fill.Tensor", "fill_.Scalar", "fill_.Tensor", "full", "full_like",
@@ -39,7 +39,10 @@ def looks_at(op: Operator, args: Any, number: Any) -> bool:
     if name in _FITTING:
         return args[0]._t is not ALL["float64"] or type(number) is int
     if name in _TO_INTEGERS:
-        return type(number) is float and not _dtype_of(op, args).differentiable
+        dtype = _dtype_of(op, args)
+        if type(number) is complex:
+            return not dtype.is_complex
+        return type(number) is float and not dtype.differentiable
     return name in _NOT_NEGATIVE
 
 
