@@ -67,19 +67,18 @@ _FAST_STATE = {  # expressions that need no call, for the state read most
 _INTERNED = (DType, Device, Layout, MemoryFormat)
 
 
-_NONE: Codes = {}
-
-
 class Unreachable(Exception):
     """A source that no longer leads anywhere: the guards need not be compiled."""
 
 
 def compile_check(guards: Sequence[Guard], wanted: Sequence[Source]) -> Check:
     """One function for ``guards``, in their order, that gathers the objects at ``wanted``."""
-    return written_check(guards, wanted)({})
+    return written_check(guards, wanted)(None)
 
 
-def written_check(guards: Sequence[Guard], wanted: Sequence[Source]) -> Callable[[Codes], Check]:
+def written_check(
+    guards: Sequence[Guard], wanted: Sequence[Source]
+) -> Callable[[Codes | None], Check]:
     """What makes the function of ``compile_check``; Unreachable is raised at once."""
     writer = Writer()
     for number, guard in enumerate(guards):
@@ -314,7 +313,7 @@ class Writer:
     # -- the function --------------------------------------------------------------------------
 
     def finish(
-        self, results: Sequence[str], failed: str = "return -1", known: Codes = _NONE
+        self, results: Sequence[str], failed: str = "return -1", known: Codes | None = None
     ) -> Check:
         body = [*self.lines, f"return ({''.join(r + ', ' for r in results)})"]
         text = "\n".join(

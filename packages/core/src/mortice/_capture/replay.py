@@ -165,12 +165,12 @@ class Replay:
         with self._lock:
             if not self.looked:
                 self.looked, self.plans = True, KeptPlans.of(compiled)
-            kept = None if self.plans is None else self.plans.find(args, kwargs)
-            if kept is None:
+            plans = self.plans
+            stretch = None if plans is None else plans.find(args, kwargs)
+            if plans is None or stretch is None:
                 return None
-            stretch, codes = kept
             # Its check is written when it is called: its guards held as they were read.
-            node = Node(stretch, 0, codes)
+            node = Node(stretch, 0, plans.code)
             node.replays = KEPT_AFTER  # it is kept
             self.roots = [*self.roots, node]
         told.log_guards(compiled, [stretch])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import marshal
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -12,8 +12,8 @@ try:
 except ImportError:
     from hashlib import blake2b
 
-#: Code, for marshal, by the hash of its text.
-Codes = Mapping[bytes, bytes]
+#: Gives code, for marshal, by the hash of its text; None where there is none.
+Codes = Callable[[bytes], "bytes | None"]
 
 
 def code_of(text: str, file: str) -> CodeType:
@@ -22,9 +22,9 @@ def code_of(text: str, file: str) -> CodeType:
     return next(x for x in module.co_consts if isinstance(x, CodeType))
 
 
-def made_of(text: str, file: str, names: dict[str, Any], known: Codes) -> Any:
+def made_of(text: str, file: str, names: dict[str, Any], known: Codes | None) -> Any:
     """The function that a text defines, with ``names`` as its globals; ``text`` is its attribute."""
-    kept = known.get(_hash(text)) if known else None
+    kept = None if known is None else known(hash_of(text.encode()))
     code = code_of(text, file) if kept is None else marshal.loads(kept)  # noqa: S302  our own
     made: Any = FunctionType(code, names)
     made.text = text
@@ -32,9 +32,10 @@ def made_of(text: str, file: str, names: dict[str, Any], known: Codes) -> Any:
 
 
 def codes_of(functions: Iterable[Any]) -> dict[bytes, bytes]:
-    """What ``made_of`` takes for functions of the same texts in this version of Python."""
-    return {_hash(f.text): marshal.dumps(f.__code__, 4) for f in functions}
+    """What ``made_of`` is to be given for the same texts, in this version of Python."""
+    return {hash_of(f.text.encode()): marshal.dumps(f.__code__, 4) for f in functions}
 
 
-def _hash(text: str) -> bytes:
-    return blake2b(text.encode(), digest_size=16).digest()
+def hash_of(data: bytes) -> bytes:
+    """A hash of 16 bytes. What it is of is the user's own: nobody forges it."""
+    return blake2b(data, digest_size=16).digest()

@@ -13,12 +13,8 @@ import types
 from typing import Any
 
 from mortice._capture.observer.framework import is_library
+from mortice._capture.texts import hash_of
 from mortice._dispatch.state import STARTED
-
-try:
-    from _blake2 import blake2b  # hashlib would load OpenSSL first
-except ImportError:
-    from hashlib import blake2b
 
 #: A hash of a file's text, or its size and time.
 FileMark = bytes | tuple[int, int]
@@ -26,11 +22,6 @@ FileMark = bytes | tuple[int, int]
 
 class Unnamed(Exception):
     """An object that another process cannot know; the text says which."""
-
-
-def hash_of(data: bytes) -> bytes:
-    """A hash of 16 bytes. The sources are the user's own: nobody forges them."""
-    return blake2b(data, digest_size=16).digest()
 
 
 def is_known(module: str) -> bool:

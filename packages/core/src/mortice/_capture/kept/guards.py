@@ -37,6 +37,7 @@ from mortice._capture.guards import (
     Slot,
     Source,
     TensorLike,
+    same_value,
 )
 from mortice._capture.kept.files import Unnamed
 from mortice._capture.kept.naming import Reader, Writer, module_named
@@ -267,7 +268,7 @@ class GuardReader:
                 found = self.value(number)
             if found is MISSING:
                 raise Missed
-        read = _OF_OBJECTS.get(kind)
+        read = _CHECKED.get(kind)
         if read is not None:
             condition = read(self, found, *rest)
         else:
@@ -294,16 +295,21 @@ class GuardReader:
         return hasattr(module_named(holder[2]), rest[1])
 
     def _object(self, found: Any, number: int, strong: bool) -> IsObject:
-        ref = self.names.ref(number, found, strong)
-        if ref is None:
+        if not self.names.is_it(number, found):
             raise Missed
-        return IsObject(ref)
+        return IsObject(Ref(found, strong=strong))
 
     def _type(self, found: Any, number: int) -> HasType:
         cls = type(found)
         if not self.names.is_it(number, cls):
             raise Missed
         return HasType(cls)
+
+    def _equals(self, found: Any, value: Any) -> Equals:
+        value = read_value(value)
+        if not same_value(found, value):
+            raise Missed
+        return Equals(value)
 
     def _tensor(
         self, found: Any, cls: int, keys: str, dtype: str, shape: Any, strides: Any, grad: bool, device: str
@@ -347,17 +353,17 @@ _SOURCES: Mapping[str, Callable[..., Source]] = {
 #: Sources that are reached through another, whose number comes first in their rows.
 _WITHIN = frozenset(("dict", "item", "element", "slot", "cell"))
 
-#: Conditions that are made of what was found, of which they hold.
-_OF_OBJECTS: Mapping[str, Callable[..., Any]] = {
+#: Conditions that are checked as they are read.
+_CHECKED: Mapping[str, Callable[..., Any]] = {
     "object": GuardReader._object,  # pyright: ignore[reportPrivateUsage]
     "type": GuardReader._type,  # pyright: ignore[reportPrivateUsage]
+    "equals": GuardReader._equals,  # pyright: ignore[reportPrivateUsage]
     "tensor": GuardReader._tensor,  # pyright: ignore[reportPrivateUsage]
 }
 
 _READ_CONDITIONS: Mapping[str, Callable[..., Any]] = {
     "form": lambda r, count, names: HasForm(count, names),
     "missing": lambda r: IsMissing(),
-    "equals": lambda r, value: Equals(read_value(value)),
     "length": lambda r, length: HasLength(length),
     "keys": lambda r, *keys: HasKeys(tuple(map(read_value, keys))),
     "holds": lambda r, value, found: Holds(read_value(value), found),

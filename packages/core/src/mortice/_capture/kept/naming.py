@@ -14,15 +14,15 @@ import types
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from mortice._capture.guards import Ref
 from mortice._capture.identity import module_of
-from mortice._capture.kept.files import FileMark, Unnamed, hash_of, is_known, is_standard, mark_of
+from mortice._capture.kept.files import FileMark, Unnamed, is_known, is_standard, mark_of
 from mortice._capture.observer.framework import (
     IN_GRAPH,
     is_library,
     is_operator_object,
     is_ours,
 )
+from mortice._capture.texts import hash_of
 from mortice._types.dtypes import DType
 
 #: A tuple that begins with the kind of the object, for marshal.
@@ -98,7 +98,8 @@ def _function(f: Any) -> Description:
     module = f.__globals__.get("__name__")
     if type(module) is not str:
         raise Unnamed(f"function {f.__qualname__} of a module without a name")
-    if not is_library(module):
+    library = is_library(module)
+    if not library:
         found = sys.modules.get(module)
         if found is None or vars(found) is not f.__globals__:
             raise Unnamed(f"function {f.__qualname__} with globals of its own")
@@ -106,7 +107,7 @@ def _function(f: Any) -> Description:
             raise Unnamed(
                 f"what function {f.__qualname__} reads, which is trusted to be operators,"
             )
-    cells: Any = f.__closure__ if is_library(module) else None
+    cells: Any = f.__closure__ if library else None
     write = _own_cell if is_ours(module) else _cell
     return "function", module, f.__qualname__, _code(f.__code__), *map(write, cells or ())
 
@@ -293,10 +294,6 @@ class Reader:
             if not self.is_it(number, _by_name(row)):
                 raise LookupError(f"another {row[0]}")
         return self._objects[number]
-
-    def ref(self, number: int, value: Any, strong: bool) -> Ref | None:
-        """A reference to an object that was found, if it is the one with this number."""
-        return Ref(value, strong=strong) if self.is_it(number, value) else None
 
 
 def _by_name(row: Description) -> Any:

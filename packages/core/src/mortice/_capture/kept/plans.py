@@ -27,7 +27,6 @@ from mortice._capture.outline import Container, Found, Keyed, Plain, TensorOf
 from mortice._capture.plan import FromRun, Run, Stretch
 from mortice._capture.results import adopted
 from mortice._capture.segment import Plan, Segment
-from mortice._capture.texts import Codes
 from mortice._capture.tree import Output
 from mortice._dispatch import keys as K
 from mortice._tensor.array import PendingArray
@@ -38,6 +37,8 @@ from mortice._types.dtypes import default as default_dtype
 
 #: Plans kept for one function.
 ENTRIES = 8
+#: Before the hash of a text, the name of its code.
+_CODE = b"code "
 #: What an entry raises that is whole, and not what this version writes.
 _FOREIGN = (
     TypeError, ValueError, LookupError, AttributeError, RuntimeError, ArithmeticError, AssertionError,
@@ -76,42 +77,45 @@ class KeptPlans:
             return None
 
     def _read(self) -> list[Any]:
-        """What is on disk: (plan, code of its functions) of each."""
         data = self._shelf.read(self._name)
         try:
             found = [] if data is None else marshal.loads(data)  # noqa: S302  checked by its hash
-            return [(entry, dict(codes)) for entry, codes in found]
         except (ValueError, EOFError, TypeError):
-            return []
+            found = []
+        return found if isinstance(found, list) else []  # pyright: ignore[reportUnknownVariableType]
 
     # -- writing ---------------------------------------------------------------------------------
 
-    def write(self, stretch: Stretch, codes: dict[bytes, bytes]) -> None:
-        """Keep a plan, before the others of its function; ``codes`` with it (``texts.Codes``)."""
+    def write(self, stretch: Stretch, codes: Mapping[bytes, bytes]) -> None:
+        """Keep a plan, before the others of its function, and code by the hashes of its texts."""
         try:
             entry = _written(stretch, self._compiled.fn, self._shelf)
         except Unnamed as error:
             _log(f"a plan is not kept: {error} is known to this process alone")
             return
         if entry is not None:
-            others = [x for x in self._read() if x[0] != entry]
+            others = [x for x in self._read() if x != entry]
             # Strings that are one stay one (from version 3 on), so that checks are the same text again.
-            found = [(entry, codes), *others[: ENTRIES - 1]]
-            self._shelf.write(self._name, marshal.dumps(found, 4))
+            self._shelf.write(self._name, marshal.dumps([entry, *others[: ENTRIES - 1]], 4))
+            for text, code in codes.items():
+                self._shelf.write(_CODE + text, code)
 
     # -- reading ---------------------------------------------------------------------------------
 
-    def find(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Stretch, Codes] | None:
-        """A plan that answers a call, with code of its functions; each is given once."""
-        for kept in self._waiting:
-            entry, codes = kept
+    def code(self, text: bytes) -> bytes | None:
+        """What was kept for a text with this hash: plans of one function have texts in common."""
+        return self._shelf.read(_CODE + text)
+
+    def find(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Stretch | None:
+        """A plan that answers a call; each is given once."""
+        for entry in self._waiting:
             try:
                 stretch = self._restored(entry, args, kwargs)
             except _FOREIGN:
                 continue
             if stretch is not None:
-                self._waiting = [x for x in self._waiting if x is not kept]
-                return stretch, codes
+                self._waiting = [x for x in self._waiting if x is not entry]
+                return stretch
         return None
 
     def _restored(
