@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 
@@ -27,6 +29,18 @@ def test_layer_norm() -> None:
     np.testing.assert_allclose(y.detach().numpy(), expected, atol=1e-12)
     f = lambda x, w, b: mortice.layer_norm(x, (3, 5), w, b)  # noqa: E731
     assert gradcheck(f, (x, w, b), fast_mode=True) and gradgradcheck(f, (x, w, b), fast_mode=True)
+
+
+def test_rows_without_elements() -> None:
+    """As in PyTorch: the mean of nothing is 0 here; nothing is said about it."""
+    x = mortice.ones(3, 0).requires_grad_()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        out, mean, rstd = mortice.ops.aten.native_layer_norm(x, (0,), None, None, 1e-5)
+        (out.sum() + mean.detach().sum()).backward()
+    assert out.shape == x.grad.shape == (3, 0)
+    assert mean.tolist() == [[0.0]] * 3
+    assert bool(rstd.isnan().all())
 
 
 def test_group_norm() -> None:

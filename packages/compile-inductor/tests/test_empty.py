@@ -156,3 +156,14 @@ def test_what_has_no_elements_has_no_kernel() -> None:
     with config.patch(validate=True):
         compiled = compile_fx(graph(body, 1), [x])
     assert compiled(x)[1].item() == 0.0
+
+
+def test_rows_without_elements_have_eagers_mean() -> None:
+    """0, though the mean of nothing is NaN elsewhere."""
+
+    def f(x: Any) -> Any:
+        return mortice.ops.aten.native_layer_norm(x, (0,), None, None, 1e-5)
+
+    x = mortice.ones(3, 0)
+    for found, expected in zip(mortice.compile(f)(x), f(x), strict=True):
+        assert_same(found, expected)

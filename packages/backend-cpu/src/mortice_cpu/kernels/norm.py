@@ -20,12 +20,14 @@ BLOCK_BYTES = 256 << 10
 def normalise_rows(x: Array, eps: float, out: Array) -> tuple[Array, Array]:
     """``out = (x - mean) * rstd`` over the last axis of 2-d arrays; returns mean and rstd."""
     rows, columns = x.shape
+    if not columns:
+        return np.zeros((rows, 1), x.dtype), np.full((rows, 1), np.nan, x.dtype)
     mean = np.empty((rows, 1), x.dtype)
     rstd = np.empty((rows, 1), x.dtype)
     if _fused("layer_norm", (out, mean, rstd, x), rows, columns, eps):
         return mean, rstd
-    step = max(1, BLOCK_BYTES // max(1, columns * x.itemsize))
-    scale = x.dtype.type(1.0 / columns) if columns else x.dtype.type(0)
+    step = max(1, BLOCK_BYTES // (columns * x.itemsize))
+    scale = x.dtype.type(1.0 / columns)
     for start in range(0, rows, step):
         part = slice(start, start + step)
         block = out[part]
@@ -92,6 +94,8 @@ def native_layer_norm(input: Any, normalized_shape: Any, weight: Any, bias: Any,
 def _row_input_grad(g: Array, x_hat: Array, rstd: Array) -> Array:
     """rstd * (g - mean(g) - x_hat * mean(g * x_hat)) over the last axis; overwrites x_hat."""
     n = g.shape[-1]
+    if not n:
+        return x_hat
     inner = np.einsum("...j,...j->...", g, x_hat)[..., None] / n
     x_hat *= inner
     np.subtract(g, x_hat, out=x_hat)

@@ -51,6 +51,8 @@ def _input_grad(t: Trace, g: Value, x_hat: Value, rstd: Value, dims: tuple[int, 
 def _layer_norm(
     t: Trace, x: Value, shape: Sequence[int], weight: Any, bias: Any, eps: float
 ) -> tuple[Value, Value, Value]:
+    if any(type(n) is int and n == 0 for n in shape):
+        raise Fallback("the mean of nothing, which is 0 here and NaN elsewhere")
     v = t.cast(x, _real(x))
     dims = tuple(range(len(x.shape) - len(shape), len(x.shape)))
     x_hat, mean, rstd, _ = _normalised(t, v, dims, eps)
