@@ -10,7 +10,6 @@ from weakref import ref
 
 from mortice._capture.guard_check import find
 from mortice._capture.guard_code import Check, Unreachable, written_check
-from mortice._capture.guard_fast import fast_check
 from mortice._capture.guards import Source
 from mortice._capture.native_seam import NATIVE_AFTER, Direct, NativePlan
 from mortice._capture.observer.numbers import Computed, Given
@@ -146,6 +145,8 @@ class Node:
         if self.passed > WARM + HASTENED:
             self.check = self.full
             return
+        from mortice._capture.guard_fast import fast_check
+
         node = ref(self)
 
         def forget() -> None:

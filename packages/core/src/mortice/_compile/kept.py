@@ -13,7 +13,7 @@ import marshal
 import operator
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -327,7 +327,7 @@ def source_hash(keeping: Keeping) -> bytes:
     if _own_sources is None:
         root = os.path.dirname(os.path.dirname(__file__))
         found = [_contents(os.path.join(root, folder))[0] for folder in _SOURCES]
-        _own_sources = keeping.digest("\n".join(sorted(itertools.chain(*found))).encode())
+        _own_sources = _hash_of(keeping, itertools.chain(*found))
     return _own_sources
 
 
@@ -336,28 +336,35 @@ def package_hash(keeping: Keeping, name: str) -> bytes | None:
     known = _packages.get(name)
     if known is None:
         folders = list(getattr(sys.modules.get(name), "__path__", ()))
-        found: list[str] = []
+        found: list[_File] = []
         for folder in folders:
             files, within = _contents(folder)
             found += files
             folders += within
         if not found:
             return None
-        known = _packages[name] = keeping.digest("\n".join(sorted(found)).encode())
+        known = _packages[name] = _hash_of(keeping, found)
     return known
 
 
 _packages: dict[str, bytes] = {}
 
 
-def _contents(folder: str) -> tuple[list[str], list[str]]:
+#: A source file: its folder, name, size and time; and when this process began, if it was changed since.
+_File = tuple[str, str, int, int, int]
+
+
+def _hash_of(keeping: Keeping, files: Iterable[_File]) -> bytes:
+    return keeping.digest(marshal.dumps(sorted(files), 0))
+
+
+def _contents(folder: str) -> tuple[list[_File], list[str]]:
     """Name, size and time of each source file in a folder, and the folders there.
 
-    With a file that was changed since this process began stands when that was: what is kept is then for
-    itself alone.
+    What is kept beside a file that was changed since this process began is for itself alone.
     """
     within = os.path.basename(folder)
-    files: list[str] = []
+    files: list[_File] = []
     folders: list[str] = []
     try:
         with os.scandir(folder) as entries:
@@ -367,7 +374,7 @@ def _contents(folder: str) -> tuple[list[str], list[str]]:
                     stat = e.stat()
                     changed = stat.st_mtime_ns
                     own = STARTED if changed > STARTED else 0
-                    files.append(f"{within}/{name} {stat.st_size} {changed} {own}")
+                    files.append((within, name, stat.st_size, changed, own))
                 elif name != "__pycache__" and e.is_dir():
                     folders.append(e.path)
     except OSError:  # inside a zip archive: its version stands for it
