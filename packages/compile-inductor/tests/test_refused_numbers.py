@@ -140,6 +140,34 @@ def test_numbers_that_are_taken_are_one_graph(name: str, replayed: bool) -> None
     assert len(compiled.segments) < RECOMPILE_LIMIT
 
 
+POWERS: dict[str, Callable[[Any, Any], Any]] = {
+    "pow": lambda x, v: x**v,
+    "pow_": lambda x, v: (x * 1).pow_(v),
+}
+
+
+@pytest.mark.parametrize("name", POWERS)
+def test_exponents_between_halves_are_one_graph(name: str) -> None:
+    """Also of its gradients; the rest have code or derivatives of their own."""
+    f = POWERS[name]
+    compiled = mortice.compile(f)
+    x = mortice.tensor([0.25, 1.0, 3.0], requires_grad=True)
+    for v in (1.3, -0.7, *(k / 16 for k in range(17, 24)), 1e-3, 2.0, 0.5, 2, 7.1):
+        (found,), (wanted,) = (mortice.autograd.grad(g(x, v).sum(), x) for g in (compiled, f))
+        assert mortice.allclose(found, wanted, rtol=1e-5), v
+    # The first of all, those between halves, and three others.
+    assert sum(s.seconds > 0 for s in compiled.segments) <= 5
+
+
+@pytest.mark.parametrize("name", POWERS)
+def test_a_square_is_part_of_the_graph(name: str) -> None:
+    """It is a product there, which is eight times faster than a power."""
+    compiled = mortice.compile(POWERS[name], backend="aot_eager")
+    compiled(mortice.ones(3), 2)
+    (segment,) = compiled.segments
+    assert 2 in [x for node in segment.module.graph.nodes for x in node.args]
+
+
 def test_a_number_that_is_taken_has_gradients() -> None:
     def f(x: Any, v: Any) -> Any:
         return (x * x).masked_fill(x > 1, v).sum()

@@ -371,6 +371,20 @@ def test_gradients_of_gradients_where_an_input_is_computed_from_another() -> Non
     assert mortice.allclose(h, 6 * x)
 
 
+def test_gradients_of_gradients_after_operators_without_any() -> None:
+    """The grad mode of a graph's last operator is not that of what follows in the backward pass."""
+    (x,) = leaves((3,))
+
+    def square(x):
+        return x * x, x.sin()
+
+    y, _ = compiled(square, [x], grad=lambda node: "sin" not in str(node.target)).run(x)
+    (g,) = mortice.autograd.grad((y * x).sum(), x, create_graph=True)
+    assert mortice.allclose(g, 3 * x * x)
+    (h,) = mortice.autograd.grad(g.sum(), x)
+    assert mortice.allclose(h, 6 * x)
+
+
 def test_gradients_of_gradients_of_gradients(example) -> None:
     mine, theirs = copies(example.inputs), copies(example.inputs)
     for call, inputs in ((example.run, mine), (both, theirs)):

@@ -279,7 +279,7 @@ class Builder:
         if kind == "G":
             self.generator += 1
             return self.generator_nodes[self.generator - 1]
-        if kind in "NFO" and is_number(want):
+        if kind in "NFOZ" and is_number(want):
             self.number += 1
             return self.number_nodes[self.number - 1]
         return want

@@ -56,8 +56,8 @@ STATIC_NUMBERS = frozenset(
     (
         "arange", "arange.start", "arange.start_step", "range.step", "var.correction", "std.correction", "var_mean.correction",
         "std_mean.correction", "linspace",
-        "logspace", "pow.Tensor_Tensor", "pow.Tensor_Scalar", "pow.Scalar",
-        "norm.ScalarOpt_dim", "norm.ScalarOpt_dim_dtype", "norm.Scalar",
+        "logspace", "pow.Tensor_Tensor", "pow.Tensor_Scalar", "pow.Scalar", "pow_.Tensor_Tensor",
+        "pow_.Tensor_Scalar", "norm.ScalarOpt_dim", "norm.ScalarOpt_dim_dtype", "norm.Scalar",
         "linalg_vector_norm", "renorm", "renorm_", "dist", "histc", "multi_margin_loss",
 
     )

@@ -44,7 +44,7 @@ class Call:
         grad: whether it records gradient history.
         kinds: one letter per argument: T tensor, N tensor, number or None, O tensor or None, L list of
             tensors, F number that is an input of the graph, G generator, S part of the recording,
-            Z tensor or a number that is part of the recording.
+            Z tensor or a number that is part of the recording, but see ``refusals.POWERS``.
         form: ``fresh`` (makes tensors), ``view``, ``inplace``, ``mutating`` (writes to some arguments
             and makes tensors).
         generator: position of its generator argument; draws: whether it may draw without one.
@@ -315,15 +315,16 @@ _NUMBER_OR_TENSOR = (
     "((a{i}.__class__ is w{i} and not numbers.append(a{i})) if w{i}.__class__ is type"
     f" else a{{i}} is None if w{{i}} is None else {_IS_TENSOR})"
 )
+_IS_TAKEN = "(w{i}.__class__ is Accepted and w{i}.takes(a{i}) and not numbers.append(a{i}))"
 #: Whether an argument of a kind is what the step wants; leaves are bound, and numbers noted, by it.
 _CHECKS = {
     "T": _IS_TENSOR,
     "N": _NUMBER_OR_TENSOR,
     "O": _NUMBER_OR_TENSOR,
-    "Z": f'({_IS_TENSOR} if hasattr(a{{i}}, "_k") else same(a{{i}}, w{{i}}))',
+    "Z": f'({_IS_TENSOR} if hasattr(a{{i}}, "_k") else same(a{{i}}, w{{i}}) or {_IS_TAKEN})',
     "F": (
         "(a{i} is w{i} or (a{i}.__class__ is w{i} and not numbers.append(a{i}))"
-        " or (w{i}.__class__ is Accepted and w{i}.takes(a{i}) and not numbers.append(a{i})))"
+        f" or {_IS_TAKEN})"
     ),
     "S": "(a{i} is w{i} or same(a{i}, w{i}))",
 }
@@ -483,7 +484,7 @@ def _source(kinds: str) -> str:
         names=names,
         args=f"({names},)" if kinds else "()",
         checks=checks or "True",
-        numbers="                numbers = recorder.numbers\n" if set(kinds) & set("NOF") else "",
+        numbers="                numbers = recorder.numbers\n" if set(kinds) & set("NOFZ") else "",
         wants=f"({wants},)" if kinds else "_",
     )
 

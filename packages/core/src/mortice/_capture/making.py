@@ -50,7 +50,7 @@ def make_step(
     step.new_leaves = tuple(leaves)
     step.leaves += len(leaves)
     step.number_positions = tuple(
-        i for i, (k, w) in enumerate(zip(call.kinds, step.wants)) if k in "NFO" and is_number(w)
+        i for i, (k, w) in enumerate(zip(call.kinds, step.wants)) if k in "NFOZ" and is_number(w)
     )
     step.numbers += len(step.number_positions)
     step.generators += call.generator is not None

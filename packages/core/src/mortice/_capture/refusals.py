@@ -1,4 +1,4 @@
-"""Numbers that an operator may refuse by their value.
+"""Numbers that an operator may refuse, or treat otherwise, by their value.
 
 They are part of a recording, where other numbers are inputs of its graph: another value is recorded
 anew, and tried then, so that eager's error rises on eager's line. Where it is known which values an
@@ -31,6 +31,9 @@ _TO_INTEGERS = frozenset(
         "scalar_tensor", "threshold", "threshold_", "hardtanh", "hardtanh_",
     )
 )  # fmt: skip
+#: Those with code for some exponents (a square is a product) and derivatives for others (of x ** 0),
+#: all of them halves; floats between those are alike.
+POWERS = frozenset(("pow.Tensor_Tensor", "pow_.Tensor_Tensor"))
 
 
 def looks_at(op: Operator, args: Any, number: Any) -> bool:
@@ -43,7 +46,7 @@ def looks_at(op: Operator, args: Any, number: Any) -> bool:
         if type(number) is complex:
             return not dtype.is_complex
         return type(number) is float and not dtype.differentiable
-    return name in _NOT_NEGATIVE
+    return name in _NOT_NEGATIVE or name in POWERS
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +55,19 @@ class Accepted:
 
     Attributes:
         kind: its type. low, high: the least and the greatest. beyond: infinities and nan, too.
+        halves: whole numbers and halves, too.
     """
 
     kind: type
     low: float
     high: float
     beyond: bool
+    halves: bool = True
 
     def takes(self, number: Any) -> bool:
         if number.__class__ is not self.kind:
+            return False
+        if not self.halves and (number * 2).is_integer():
             return False
         return self.low <= number <= self.high or (self.beyond and not math.isfinite(number))
 
@@ -79,6 +86,9 @@ def accepted(op: Operator, args: Any, number: Any) -> Accepted | None:
         found = _held(args[0]._t, type(number))
     elif op.name in _NOT_NEGATIVE and (widest := _held(ALL["float64"], type(number))) is not None:
         found = Accepted(widest.kind, 0, widest.high, False)
+    elif op.name in POWERS and getattr(args[0], "_t", ALL["bool"]).kind == FLOAT:
+        high = finfo(ALL["float64"]).max
+        found = Accepted(float, -high, high, False, halves=False)
     return found if found is not None and found.takes(number) else None
 
 
@@ -112,4 +122,4 @@ def _dtype_of(op: Operator, args: Any) -> Any:
     return given
 
 
-__all__ = ["Accepted", "accepted", "is_number", "looks_at"]
+__all__ = ["POWERS", "Accepted", "accepted", "is_number", "looks_at"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from mortice._capture.kernels import Call, same
-from mortice._capture.refusals import accepted, looks_at
+from mortice._capture.refusals import POWERS, accepted, looks_at
 from mortice._tensor.array import PendingArray
 from mortice._tensor.make import storage_of
 from mortice._tensor.storage import Storage
@@ -32,7 +32,11 @@ def signature_of(
             part = tuple(p for p, _ in found)
             want = tuple(w for _, w in found)
         elif x is not None and (
-            (kind in "NO" or (kind == "F" and not _is_default(call, len(wants), x)))
+            (
+                kind in "NO"
+                or (kind == "F" and not _is_default(call, len(wants), x))
+                or (kind == "Z" and call.op.name in POWERS)
+            )
             and (found := _number(recorder, call, args, x, len(wants))) is not None
         ):
             want = found

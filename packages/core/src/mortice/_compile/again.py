@@ -13,7 +13,7 @@ from typing import Any
 
 from mortice._autograd.engine import grad
 from mortice._base.errors import AutogradError
-from mortice._capture.grad_regions import with_grad_regions
+from mortice._capture.grad_regions import restoring, with_grad_regions
 from mortice._tensor.generator import Generator
 from mortice.fx import Graph, GraphModule, Node
 
@@ -37,7 +37,7 @@ class Again:
     def __init__(self, gm: GraphModule, traced: Traced) -> None:
         self._traced = traced
         graph, self._obstacle = _without_writes(gm, traced)
-        self._run: Callable[..., Any] = with_grad_regions(GraphModule(gm, graph))
+        self._run: Callable[..., Any] = restoring(with_grad_regions(GraphModule(gm, graph)))
 
     def gradients(self, values: Sequence[Any], grads: Sequence[Any]) -> tuple[Any, ...]:
         """One for each of the inputs that has one, given those of the outputs."""
