@@ -23,7 +23,10 @@ def code_of(text: str, file: str) -> CodeType:
 
 
 def made_of(text: str, file: str, names: dict[str, Any], known: Codes | None) -> Any:
-    """The function that a text defines, with ``names`` as its globals; ``text`` is its attribute."""
+    """The function that a text defines, with ``names`` as its globals; ``text`` is its attribute.
+
+    It has no defaults. ``names`` has ``__builtins__`` where it uses any.
+    """
     kept = None if known is None else known(hash_of(text.encode()))
     code = code_of(text, file) if kept is None else marshal.loads(kept)  # noqa: S302  our own
     made: Any = FunctionType(code, names)
