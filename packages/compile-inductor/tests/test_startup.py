@@ -98,7 +98,7 @@ def test_restored_programs_make_what_the_first_call_needs(tmp_path: Path) -> Non
     _process(tmp_path, PRODUCTS)
     found = _process(tmp_path, PRODUCTS)
     ours = [name for name in found["new"] if name.startswith(("mortice_inductor", "mortice_llvm"))]
-    assert ours == ["mortice_llvm.gemm"]
+    assert not ours
     if library.loads_elf():
         assert found["mapped"] == 3, "an image for each graph, and one for the tiles"
     later = {"_tensors", "_steps", "_made", "_inputs", "_numbers", "_sources", "_others"}

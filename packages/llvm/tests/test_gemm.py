@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import itertools
 
 import numpy as np
 import pytest
 
-from mortice_llvm import gemm, target
+from mortice_llvm import blas, target
 from mortice_llvm.errors import NotAvailable
-from mortice_llvm.gemm import address, choice, prefers_blas
+from mortice_llvm.gemm import choice, prefers_blas
 from mortice_llvm.gemm.shape import SHAPES
 from mortice_llvm.gemm.tile import KC, module_text
 from mortice_llvm.runtime.compiler import compile_text
@@ -25,10 +26,10 @@ DEPTHS = (1, 2, 7, 16, 33, KC, KC + 1, 2 * KC + 13)
 @pytest.fixture(params=sorted(REAL))
 def product(request, level, monkeypatch):
     """``product(a, b, a_flipped, b_flipped, out=None)``, and ``dtype``."""
-    monkeypatch.setattr(gemm, "_loaded", {})
+    monkeypatch.setattr(blas, "_tile", functools.cache(blas._tile.__wrapped__))
     i, p = ctypes.c_int64, ctypes.c_void_p
     call = ctypes.CFUNCTYPE(None, i, i, i, p, i, i, p, i, ctypes.c_bool, p, i, p, p, i, i)(
-        address(request.param)
+        blas.routine(f"tile_{request.param}").address
     )
 
     def run(a, b, flip_a=False, flip_b=False, out=None, after=None, first=(0, 0)):
@@ -160,4 +161,4 @@ def test_choice_follows_the_measured_limits(monkeypatch):
 
 def test_other_types_are_refused():
     with pytest.raises(NotAvailable, match="f32 and f64"):
-        address("f16")
+        blas.routine("tile_f16")

@@ -12,7 +12,12 @@ import ctypes
 import os
 import sys
 from functools import cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+from .errors import NotAvailable
+
+if TYPE_CHECKING:
+    from .target import Target
 
 ROW_MAJOR, NO_TRANS, TRANS = 101, 111, 112
 
@@ -65,11 +70,10 @@ def routine(name: str) -> Routine | None:
     """The CBLAS routine ``name`` (``cblas_sgemm``, ``cblas_dgemm``, ...), or None.
 
     ``tile_f32`` and ``tile_f64`` are ours, with parameters of their own: ``gemm.tile.PARAMETERS``.
+    Raises NotAvailable for a tile of another dtype.
     """
     if name.startswith("tile_"):
-        from .gemm import address
-
-        return Routine(address(name.removeprefix("tile_")), 64)
+        return Routine(_tile(name.removeprefix("tile_")), 64)
     lib = library()
     if lib is None:
         return None
@@ -78,6 +82,26 @@ def routine(name: str) -> Routine | None:
         if found is not None:
             return Routine(ctypes.cast(found, ctypes.c_void_p).value or 0, bits)
     return None
+
+
+@cache
+def _tile(dtype: str) -> int:
+    """The address of our own product for ``dtype``."""
+    from .runtime.library import load
+
+    if dtype not in ("f32", "f64"):
+        raise NotAvailable(f"products by tiles are for f32 and f64, but got {dtype!r}")
+
+    def text(target: Target) -> str:
+        from .gemm.tile import module_text
+
+        return module_text(target, dtype, _TILE)
+
+    return load(f"tile {dtype}".encode(), text, uses_pool=False).address(_TILE)
+
+
+#: Of the function, in each type's code.
+_TILE = "mortice_tile"
 
 
 @cache
