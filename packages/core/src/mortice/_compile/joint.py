@@ -101,7 +101,12 @@ def trace_joint(
     writes = [(place, node) for (place, _), node in zip(plain, results[cut:])]
     writes += _take_out_writes(module, nodes)
     joint = Joint(
-        module, tuple(nodes[:n]), tuple(nodes[n:]), tuple(results[:cut]), tuple(results[-n:])
+        module,
+        tuple(nodes[:n]),
+        tuple(nodes[n:]),
+        tuple(results[:cut]),
+        tuple(results[-n:]),
+        tuple(value for _, value in writes),
     )
     return Traced(
         joint,

@@ -32,6 +32,7 @@ class Joint:
         module: The GraphModule; its placeholders are ``primals`` then ``tangents``.
         outputs: What the forward pass returns, in nodes (or constants).
         grads: One for each primal; None where there is none.
+        written: Values that the forward pass writes to inputs beside its outputs.
     """
 
     module: GraphModule
@@ -39,11 +40,17 @@ class Joint:
     tangents: tuple[Node, ...]
     outputs: tuple[Any, ...]
     grads: tuple[Any, ...]
+    written: tuple[Any, ...] = ()
 
 
 def forward_nodes(joint: Joint) -> list[Node]:
-    """Nodes that no tangent reaches, in order: what can be computed before the backward pass."""
+    """Nodes that no tangent reaches, in order: what can be computed before the backward pass.
+
+    What gradients alone compute with computed numbers (``x ** (e - 1)``) is left to the backward pass,
+    of which those are inputs.
+    """
     late: set[Node] = set(joint.tangents)
+    late |= _computing_with_numbers(joint)
     early: list[Node] = []
     for node in joint.module.graph.nodes:
         if node in late or node.op == "output":
@@ -238,18 +245,37 @@ def _operands(node: Node, function: Callable[[Any], Any]) -> tuple[Any, Any]:
 
 def _computed_numbers(joint: Joint, order: Iterable[Node]) -> dict[str, Any]:
     """What operands are computed from input numbers alone, as an exponent less one: source -> value."""
+    numbers = _given_numbers(joint)
+    return {x.expr.source(): x for node in order for x in _computed_operands(node, numbers)}
+
+
+def _given_numbers(joint: Joint) -> set[str]:
+    """Symbols of the primals that are numbers."""
     values: list[Any] = [node.meta.get("val") for node in joint.primals]
-    numbers = {x.symbol for x in values if is_symbolic(x)}
-    found: dict[str, Any] = {}
+    return {x.symbol for x in values if is_symbolic(x)}
+
+
+def _computed_operands(node: Node, numbers: set[str]) -> list[Any]:
+    found: list[Any] = []
 
     def note(x: Any) -> Any:
         if _is_number(x) and x.symbol is None and x.symbols <= numbers:
-            found.setdefault(x.expr.source(), x)
+            found.append(x)
         return x
 
-    for node in order if numbers else ():
+    if numbers and any(map(is_symbolic, (*node.args, *node.kwargs.values()))):
         _operands(node, note)
     return found
+
+
+def _computing_with_numbers(joint: Joint) -> set[Node]:
+    """Nodes with such operands of which the forward pass needs nothing."""
+    numbers = _given_numbers(joint)
+    found = {n for n in joint.module.graph.nodes if _computed_operands(n, numbers)}
+    if not found:
+        return found
+    roots = [n for n in (*joint.outputs, *joint.written) if isinstance(n, Node)]
+    return {n for n in found - _ancestors(roots) if not n.is_impure()}
 
 
 def counterparts(joint: Joint, saved: Sequence[Node], other: Joint) -> list[Node | None]:
