@@ -89,6 +89,13 @@ def test_what_a_derivative_computes_from_numbers_is_an_input() -> None:
     assert not symbols_used(stages.graphs["backward"].graph)
 
 
+def test_a_weight_of_lerp_has_no_say_in_the_dtype() -> None:
+    x, y = mortice.zeros(3), mortice.ones(3)
+    compiled = mortice.compile(mortice.lerp, backend="aot_eager")
+    for weight in (0.5, 0.25 + 0j, 1, True):
+        assert same(compiled(x, y, weight), mortice.lerp(x, y, weight))
+
+
 @pytest.mark.parametrize("function", [mortice.xlogy, mortice.special.xlog1py])
 def test_a_derivative_takes_the_logarithm_of_a_number(function) -> None:
     x = mortice.tensor([-1.0, 0.0, 2.0], requires_grad=True)

@@ -45,7 +45,7 @@ def lerp(self: Any, end: Any, weight: Any) -> Any:
             raise DTypeError(f"expected dtype {self._t!r} for `{name}` but got dtype {x._t!r}")
     if not self._t.differentiable:
         raise DTypeError(f"lerp is implemented for floating-point dtypes only, not {self._t!r}.")
-    return ternary(self, end, weight)
+    return ternary(self, end, weight if hasattr(weight, "_k") else self)  # a number has no say
 
 
 def where(condition: Any, self: Any, other: Any) -> Any:
