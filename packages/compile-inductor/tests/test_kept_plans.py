@@ -134,6 +134,14 @@ G = functools.partial(make(3.0), power=2.0)
 def f(x, w, act=F.relu):
     return act(G(x) @ w)
 """,
+    "a value that is kept in another layout": """
+S = mortice.full((), 0.35)
+def f(x, w):
+    q = (x @ w).view(6, 2, 2).transpose(0, 1) * S
+    return ((q @ q.transpose(1, 2)).softmax(-1) @ q * mortice.linspace(0, 1, 24).view(2, 6, 2)).mean()
+def calls():
+    return [(data(6, 8).requires_grad_(), data(8, 4, seed=3).requires_grad_())]
+""",
     "a named tuple": """
 from typing import NamedTuple
 class Pair(NamedTuple):

@@ -276,3 +276,37 @@ def test_few_python_functions_run_in_a_replay_of_training_with_numbers() -> None
     # Beside what looks at a view once some view's base has been written to in this process.
     names = [n for n in frames(lambda: compiled(x, 2.5)) if n != "_edge"]
     assert len(names) <= 2, names  # __call__, the compiled forward
+
+
+def _heads(x: Any, w: Any, s: Any) -> Any:
+    """``q`` is an operand of products, which want it row-major, and elementwise on what is not."""
+    q = (x @ w).view(9, 8, 8).transpose(0, 1).view(2, 4, 9, 8) * s
+    q = q.view(8, 9, 8)
+    return (q @ q.transpose(1, 2)).softmax(-1) @ q
+
+
+@pytest.mark.parametrize("scale", [0.35, mortice.full((), 0.35)])
+def test_a_backward_pass_reads_what_is_kept_as_it_lies(scale: Any) -> None:
+    weight = mortice.linspace(0, 1, 576).view(8, 9, 8)
+    given = [mortice.randn(9, 32), mortice.randn(32, 64)]
+    compiled = mortice.compile(_heads)
+    found = []
+    for f in (_heads, compiled, compiled):
+        leaves = [x.clone().requires_grad_() for x in given]
+        (f(*leaves, scale) * weight).sum().backward()
+        found.append([x.grad for x in leaves])
+    for grads in found[1:]:
+        assert all(mortice.allclose(a, b, 1e-4, 1e-5) for a, b in zip(grads, found[0], strict=True))
+
+
+def test_what_hooks_unpack_may_lie_otherwise() -> None:
+    x, w = mortice.randn(9, 32).requires_grad_(), mortice.randn(64, 32).t().requires_grad_()
+    f = mortice.compile(lambda x, w: ((x @ w).tanh() @ w.t()).sin().sum())
+    plain = mortice.autograd.grad(f(x, w), (x, w))
+    hooks = mortice.autograd.graph.saved_tensors_hooks(
+        lambda t: t.detach().numpy().copy(order="C"), mortice.from_numpy
+    )
+    with hooks:
+        y = f(x, w)
+    for a, b in zip(mortice.autograd.grad(y, (x, w)), plain, strict=True):
+        assert mortice.allclose(a, b, 1e-3, 1e-3)

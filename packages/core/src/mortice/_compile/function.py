@@ -142,10 +142,11 @@ class Training:
             return self._again().gradients(self._inputs_of(node, saved), grads)
         tangents = self.form.tangents
         given = tuple([grads[i] is not None for i in tangents])
-        compiled = self._backwards.get(given) or self._compile_backward(given)
+        compiled = self._backwards.get(given) or self._compile_backward(given, saved)
         seeds = [self._tangent(grads, tangents[i], node).contiguous() for i in compiled.tangents]
         kept = [saved[i] for i in compiled.saved]
-        run = compiled.run if compiled.holds(self.form, node.sizes) else compiled.graph()
+        fits = compiled.fits(kept) and compiled.holds(self.form, node.sizes)
+        run = compiled.run if fits else compiled.graph()
         with no_grad():
             found = run(*kept, *compiled.numbers(self.form, node.sizes), *seeds)
         return tuple([found[i] for i in self.form.inputs])
@@ -175,32 +176,36 @@ class Training:
         assert kind is not None, "only tensors have a gradient"
         return get("full")(shape, 0, dtype, None, Device(kind[1]), None)
 
-    def _compile_backward(self, given: tuple[bool, ...]) -> _Compiled:
+    def _compile_backward(self, given: tuple[bool, ...], saved: list[Any]) -> _Compiled:
         with self._lock:
             found = self._backwards.get(given)
             if found is None:
-                found = self._context.copy().run(self._made, given)
+                found = self._context.copy().run(self._made, given, saved)
                 self._backwards[given] = found
             return found
 
-    def _made(self, given: tuple[bool, ...]) -> _Compiled:
+    def _made(self, given: tuple[bool, ...], values: list[Any]) -> _Compiled:
         stages = self.stages
         kept = stages.kept
-        name = "backward" + "".join("01"[x] for x in given)
+        static = all(how == "value" for _, _, how, _ in self.form.sizes)
+        layouts = [_layout(x) for x in values] if static else None
+        name = "backward" + "".join("01"[x] for x in given) + _shown(values, layouts)
         found = None if kept is None else kept.backward(name, lambda: self._half(given).module)
         if found is not None:
             (saved, sizes, tangents), run, graph = found
             stages.found("backward", graph, run)
-            return _Compiled(saved, sizes, tangents, graph, run, ())
+            return _Compiled(saved, sizes, tangents, graph, run, (), layouts)
         half = self._half(given)
         env = stages.examples.env
         known = len(env.guards)
         with stages.undisturbed():
+            _lay_out(half, values)
             run = stages.compile("backward", half.module, name)
         guards = tuple(env.guards)[known:]
         if kept is not None and not guards:
             kept.keep_backward(name, (half.saved, half.sizes, half.tangents), half.module)
-        return _Compiled(half.saved, half.sizes, half.tangents, lambda: half.module, run, guards)
+        form = half.saved, half.sizes, half.tangents
+        return _Compiled(*form, lambda: half.module, run, guards, layouts)
 
     def _half(self, given: tuple[bool, ...]) -> Backward:
         """The backward graph for outputs of which some receive a gradient."""
@@ -222,11 +227,12 @@ class Training:
 
 
 class _Compiled:
-    """A backward graph (``partition.Backward``), and what its backend asked about sizes beyond what
-    the forward pass did.
+    """A backward graph (``partition.Backward``), what its backend asked about sizes beyond what the
+    forward pass did, and how the values kept lay when it was compiled (None: that is for the backend to
+    look at, since sizes are symbols).
     """
 
-    __slots__ = ("_guards", "_reader", "graph", "run", "saved", "sizes", "tangents")
+    __slots__ = ("_guards", "_layouts", "_reader", "graph", "run", "saved", "sizes", "tangents")
 
     def __init__(
         self,
@@ -236,7 +242,9 @@ class _Compiled:
         graph: Callable[[], GraphModule],
         run: Callable[..., Any],
         guards: tuple[Any, ...],
+        layouts: list[Any] | None,
     ) -> None:
+        self._layouts = None if layouts is None else [layouts[i] for i in saved]
         self.saved = saved
         self.sizes = sizes
         self.tangents = tangents
@@ -244,6 +252,10 @@ class _Compiled:
         self.run = run
         self._guards = guards
         self._reader: Callable[..., tuple[Any, ...]] | None = None
+
+    def fits(self, kept: list[Any]) -> bool:
+        """Whether the values kept lie as then; the hooks that unpack them may give others."""
+        return self._layouts is None or self._layouts == [_layout(x) for x in kept]
 
     def holds(self, form: Form, sizes: tuple[Any, ...]) -> bool:
         """Whether the compiled form is right for these sizes; the graph itself is for all."""
@@ -259,6 +271,32 @@ class _Compiled:
         if self._reader is None:
             self._reader = reader_of(form, self.sizes)
         return self._reader(*sizes)
+
+
+def _layout(x: Any) -> Any:
+    """Strides in bytes; None where the memory has none to show."""
+    return getattr(x._a, "strides", None)
+
+
+def _shown(values: list[Any], layouts: list[Any] | None) -> str:
+    """What tells layouts of values from others of the same sizes: strides where they are not row-major."""
+    if layouts is None:
+        return ""
+    pairs = [(i, a) for i, (x, a) in enumerate(zip(values, layouts)) if not x.is_contiguous()]
+    return f" {pairs}" if pairs else ""
+
+
+def _lay_out(half: Backward, values: list[Any]) -> None:
+    """Let the graph's inputs lie as the values kept do: a backend may lay out what it returns otherwise
+    than the trace says, and takes the examples at their word where sizes are no symbols.
+    """
+    for node, i in zip(half.module.graph.nodes, half.saved):
+        example, value = node.meta["val"], values[i]
+        fixed = all(type(n) is int for n in (*example.shape, *example.stride()))
+        if fixed and tuple(example.stride()) != tuple(value.stride()):
+            node.meta["val"] = example._a.mode.empty(
+                tuple(example.shape), example._t, example.device, tuple(value.stride())
+            )
 
 
 def trained(stages: Stages) -> Training | None:
