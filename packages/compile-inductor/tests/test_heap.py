@@ -163,3 +163,20 @@ def test_memory_in_common_grows_in_place(advice: list[tuple[int, int, int]]) -> 
     assert len(advice) == 1
     assert pages.shared(4 * heap.HUGE) == at
     assert advice[1:] == [(at + 3 * heap.HUGE, heap.HUGE, 14)]
+
+
+FORKED = """
+import os
+from mortice_inductor.runtime.heap import PAGES
+PAGES.busy.value = 1
+child = os.fork()
+if not child:
+    os._exit(PAGES.busy.value)
+print(os.waitpid(child, 0)[1], PAGES.busy.value)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="a system without fork(2)")
+def test_in_a_child_process_nobody_is_at_work(tmp_path: Path) -> None:
+    """The thread that was is its parent's."""
+    assert _run(FORKED, tmp_path) == [0, 1]

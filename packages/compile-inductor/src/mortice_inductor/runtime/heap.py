@@ -11,7 +11,7 @@ not affected.
 
 What lives between the kernels of a graph is nobody's when it has run: graphs in native code have that
 memory in common (``HugePages.shared``), so that a model of many graphs takes as much as the greatest of
-them, most of it in cache.
+them.
 
 The first call would still fault in each page that it writes, at 1.5 us: 8 ms in that step. Where
 the system gives huge pages to those who ask (madvise(2), MADV_HUGEPAGE), the heap's end is made of
@@ -50,8 +50,8 @@ _SETTINGS = (
 #: Bytes at the end of a workspace for which a huge page is not worth its memory: half a MiB, and what
 #: aligning takes.
 _REST = HUGE // 4 + 4096
-#: Address space for what graphs have in common. A graph that needs more has memory of its own; also one
-#: that needs little, which the C library finds without fresh pages.
+#: Address space for what graphs have in common, and from how many bytes on a graph lies there: fewer come
+#: from the C library, which has such blocks, and would be in the way of huge pages.
 SHARED, LITTLE = 64 << 20, 1 << 20
 #: Bytes that glibc adds to a block.
 _HEAD = 32
