@@ -45,8 +45,8 @@ class Thing:
 def test_a_check_written_after_its_object_is_gone_lets_nothing_through() -> None:
     thing = Thing()
     guard = Guard(Root("thing", Ref(thing)), HasType(Thing))
-    node = Node(Stretch((guard,), True, 0, (), None, Plain(None)), 0)
-    there = Node(Stretch((guard,), True, 0, (), None, Plain(None)), 0)
+    node = Node(Stretch((guard,), True, 0, (), None, Plain(None)), 0, native=False)
+    there = Node(Stretch((guard,), True, 0, (), None, Plain(None)), 0, native=False)
     assert there.check((), {}) == ()
     del thing
     gc.collect()

@@ -170,7 +170,7 @@ class Replay:
             if plans is None or stretch is None:
                 return None
             # Its check is written when it is called: its guards held as they were read.
-            node = Node(stretch, 0, plans.code)
+            node = Node(stretch, 0, self._native, plans.code)
             node.replays = KEPT_AFTER  # it is kept
             self.roots = [*self.roots, node]
         told.log_guards(compiled, [stretch])
@@ -231,7 +231,7 @@ class Replay:
             if node is not None:
                 stretches[0] = _with_earlier_guards(stretches[0], plan, node)
             try:
-                chain = [Node(s, depth + i) for i, s in enumerate(stretches)]
+                chain = [Node(s, depth + i, self._native) for i, s in enumerate(stretches)]
                 for made in chain:
                     made.write()
             except Unreachable as error:
@@ -249,6 +249,11 @@ class Replay:
                 node.children = {
                     **node.children, key: [*node.children.get(key, ()), chain[0]]
                 }  # fmt: skip
+
+    @property
+    def _native(self) -> bool:
+        """Whether the backend has native code for some plans."""
+        return self.compiled.settings.declaration.native_entry is not None
 
     def _go_native(self, node: Any, args: Any, kwargs: Any) -> None:
         """Let the backend answer calls like this one; others go where they went before."""

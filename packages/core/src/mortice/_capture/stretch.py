@@ -22,9 +22,9 @@ from mortice._tensor.make import storage_of, wrap
 
 #: How often a check is made quicker again after what it relied on has changed.
 HASTENED = 8
-#: Calls that the full check lets through before a quicker one is made: that takes 2 ms and saves 5 us a
-#: call, and where a backend has native code, it has taken over before.
-WARM = 2 * NATIVE_AFTER
+#: Calls that the full check lets through before a quicker one is made, which takes 2 ms and saves 5 us a
+#: call; and how many more where a backend has native code, which mostly takes over before.
+WARM, PATIENCE = 2, 2 * NATIVE_AFTER
 #: Values read, as their kinds give them to Python.
 CONVERT: dict[str, Callable[[Any], Any]] = {
     "bool": bool,
@@ -50,7 +50,7 @@ class Node:
         build: ``build(found, made, fixed)`` -> the result.
         children: value -> the stretches that may follow it. depth: values read before.
 
-    Functions whose code is ``known`` are not compiled.
+    Functions whose code is ``known`` are not compiled. ``native`` says whether the backend has native code.
     """
 
     __slots__ = (
@@ -58,7 +58,9 @@ class Node:
         "convert", "depth", "misses", "parent", "passed", "replays", "stretch", "value",
     )  # fmt: skip
 
-    def __init__(self, stretch: Stretch, depth: int, known: Codes | None = None) -> None:
+    def __init__(
+        self, stretch: Stretch, depth: int, native: bool, known: Codes | None = None
+    ) -> None:
         self.stretch = stretch
         self.depth = depth
         self.replays = 0
@@ -69,7 +71,7 @@ class Node:
         self._written: Callable[[Codes | None], Check] | None = None
         self._full: Check | None = None
         self.check: Check = self.warming
-        self.passed = 0
+        self.passed = -PATIENCE if native else 0
         self._go: Any = None
         self._build: Any = None
         self._finish: Any = None
