@@ -42,6 +42,7 @@ from mortice._capture.guards import (
     same_value,
 )
 from mortice._capture.identity import one_of
+from mortice._dispatch import keys as K
 from mortice._dispatch.state import THREAD
 from mortice._tensor.storage import Storage
 from mortice._types.device import CPU, current_default, default_devices
@@ -71,48 +72,69 @@ STATE: Mapping[str, Callable[[], Any]] = {
 
 def find(source: Source, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """What is at ``source`` in this call, or MISSING."""
-    kind = type(source)
-    if kind is Argument:
-        return _argument(source.key, args, kwargs)  # pyright: ignore[reportAttributeAccessIssue]
-    if kind is AllArguments:
+    look = _WITHIN.get(type(source))
+    if look is not None:
+        holder = find(source.holder, args, kwargs)  # type: ignore[union-attr]
+        return MISSING if holder is MISSING else look(source, holder)
+    if isinstance(source, Argument):
+        return argument(source.key, args, kwargs)
+    if isinstance(source, AllArguments):
         return args, kwargs
     if isinstance(source, Root):
         held = source.ref.get()
         return MISSING if held is None and source.ref.weak else held
     if isinstance(source, ClassAttribute):
         return class_lookup(source.cls, source.name, source.after)
-    if isinstance(source, GlobalState):
-        return STATE[source.name]()
-    assert isinstance(source, (DictItem, Element, InstanceDict, Slot, CellContents))
-    holder = find(source.holder, args, kwargs)
-    return MISSING if holder is MISSING else inside(source, holder)
+    assert isinstance(source, GlobalState)
+    return STATE[source.name]()
 
 
-def _argument(key: int | str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+def argument(key: int | str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """The argument at a position, or with a name; MISSING where there is none."""
     if isinstance(key, int):
         return args[key] if key < len(args) else MISSING
     return kwargs.get(key, MISSING)
 
 
-def inside(source: Any, holder: Any) -> Any:
-    """What is at a source that is reached through an object, which is ``holder`` in this call."""
-    if isinstance(source, DictItem):
-        return holder.get(source.key, MISSING) if one_of(type(holder), DICTS) else MISSING
-    if isinstance(source, Element):
-        fits = issubclass(type(holder), (list, tuple)) and source.index < len(holder)
-        return holder[source.index] if fits else MISSING
-    if isinstance(source, CellContents):
-        if type(holder) is not CellType:
-            return MISSING
-        try:
-            return holder.cell_contents
-        except ValueError:
-            return MISSING
-    name = "__dict__" if isinstance(source, InstanceDict) else source.name
+# What is at a source that is reached through an object, ``holder``.
+
+
+def item(holder: Any, key: Any) -> Any:
+    """What DictItem finds."""
+    return holder.get(key, MISSING) if one_of(type(holder), DICTS) else MISSING
+
+
+def element(holder: Any, index: int) -> Any:
+    """What Element finds."""
+    fits = issubclass(type(holder), (list, tuple)) and index < len(holder)
+    return holder[index] if fits else MISSING
+
+
+def contents(holder: Any) -> Any:
+    """What CellContents finds."""
+    if type(holder) is not CellType:
+        return MISSING
+    try:
+        return holder.cell_contents
+    except ValueError:
+        return MISSING
+
+
+def attribute(holder: Any, name: str) -> Any:
+    """What Slot finds; under ``__dict__``, what InstanceDict does."""
     try:
         return _instance_dict(holder, name)
     except AttributeError:
         return MISSING
+
+
+_WITHIN: Mapping[type, Callable[[Any, Any], Any]] = {
+    DictItem: lambda s, holder: item(holder, s.key),
+    Element: lambda s, holder: element(holder, s.index),
+    InstanceDict: lambda s, holder: attribute(holder, "__dict__"),
+    Slot: lambda s, holder: attribute(holder, s.name),
+    CellContents: lambda s, holder: contents(holder),
+}
 
 
 DICTS = (dict, OrderedDict)
@@ -120,15 +142,17 @@ DICTS = (dict, OrderedDict)
 
 def holds(condition: Condition, value: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     """Whether ``condition`` is true of ``value``; False for MISSING, but for IsMissing."""
-    if isinstance(condition, IsMissing) or value is MISSING:
-        return isinstance(condition, IsMissing) and value is MISSING
+    if value is MISSING:
+        return isinstance(condition, IsMissing)
+    check = _CHECKS.get(type(condition))
+    if check is not None:
+        return check(condition, value)
     if isinstance(condition, IsSame):
         return (find(condition.other, args, kwargs) is value) == condition.same
     if isinstance(condition, SizesFit):
         return condition.fits([find(s, args, kwargs) for s in condition.sources])
-    if isinstance(condition, Apart):
-        return apart(value, find(condition.other, args, kwargs)) == condition.apart
-    return _CHECKS[type(condition)](condition, value)
+    assert isinstance(condition, Apart)
+    return apart(value, find(condition.other, args, kwargs)) == condition.apart
 
 
 def _has_length(c: HasLength, value: Any) -> bool:
@@ -146,6 +170,7 @@ def _holds(c: Holds, value: Any) -> bool:
 
 
 _CHECKS: Mapping[type, Callable[[Any, Any], bool]] = {
+    IsMissing: lambda c, v: False,
     HasForm: lambda c, v: len(v[0]) == c.count and tuple(v[1]) == c.names,
     IsObject: lambda c, v: c.ref.get() is v and c.ref.alive(),
     Equals: lambda c, v: same_value(v, c.value),
@@ -193,6 +218,11 @@ def is_like(c: TensorLike, t: Any) -> bool:
             return False
         return all(want is None or n == want for n, want in zip(t._a.shape, c.shape))
     return tuple(t._a.shape) == c.shape and t.stride() == c.strides
+
+
+def is_inline(c: TensorLike) -> bool:
+    """Whether a check of the metadata can be spelt out, with the strides that numpy has."""
+    return c.strides is not None and bool(c.keys & K.CPU) and 0 not in c.shape
 
 
 def first_failure(

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from mortice._capture.guard_check import STATE, apart, is_like, same_keys
+from mortice._capture.guard_check import STATE, apart, is_inline, is_like, same_keys
 from mortice._capture.guards import (
     SCALARS,
     AllArguments,
@@ -263,9 +263,8 @@ class Writer:
         self.fail(
             f"type({name}) is not {kind} or {name}._t is not {dtype}{stale} or {name}._k != {c.keys}"
         )
-        host = bool(c.keys & K.CPU)
         self.lines.append(f"{a} = {name}._a")
-        if c.strides is None or not host or 0 in c.shape:  # numpy's own strides if empty
+        if c.strides is None or not is_inline(c):
             self.fail(f"not {self.constant(is_like)}({self.constant(c)}, {name})")
             return
         strides = tuple(s * c.dtype.itemsize for s in c.strides)

@@ -6,8 +6,9 @@ that Python read, or with the result.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from mortice._capture.guard_check import apart
@@ -89,15 +90,22 @@ class Read:
 class Stretch:
     """What happens between two values read.
 
-    ``plain``: the call was in no mode (grad on, no autocast), and the guards say so.
+    Attributes:
+        given: the guards, or what makes them once they are asked for.
+        plain: the call was in no mode (grad on, no autocast), and the guards say so.
     """
 
-    guards: tuple[Guard, ...]
+    given: tuple[Guard, ...] | Callable[[], tuple[Guard, ...]]
     plain: bool
     first_run: int
     runs: tuple[Run, ...]
     read: Read | None
     result: Outline | None
+
+    @cached_property
+    def guards(self) -> tuple[Guard, ...]:
+        """What must hold of a call."""
+        return self.given if isinstance(self.given, tuple) else self.given()
 
 
 @dataclass(frozen=True, eq=False)

@@ -293,7 +293,7 @@ def _with_earlier_guards(stretch: Any, plan: Any, node: Any) -> Any:
         at = at.parent
     earlier = [g for s in plan.stretches[: node.depth + 1] for g in s.guards]
     more = tuple(g for g in earlier if _guard_key(g) not in known)
-    return replace(stretch, guards=(*more, *stretch.guards)) if more else stretch
+    return replace(stretch, given=(*more, *stretch.guards)) if more else stretch
 
 
 def _guard_key(guard: Guard) -> Any:

@@ -42,7 +42,7 @@ def for_any_sizes(plan: ReplayPlan, compiled: Any, sizes_read: bool) -> ReplayPl
     guards = _guards(stretch, run, now, variant)
     if guards is None:
         return plan
-    return ReplayPlan((replace(stretch, guards=guards, runs=(replace(run, any_sizes=True),)),))
+    return ReplayPlan((replace(stretch, given=guards, runs=(replace(run, any_sizes=True),)),))
 
 
 def _finds(result: Any) -> bool:

@@ -8,12 +8,11 @@ be named in a hash, because it is a function of somebody's, is not kept: ``MORTI
 
 from __future__ import annotations
 
-import itertools
 import marshal
 import operator
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -254,10 +253,6 @@ class Shelf:
     def write(self, name: bytes, data: bytes) -> None:
         self._keeping.write(self._key(name), data)
 
-    def package(self, name: str) -> bytes | None:
-        """What a package of the framework is known by; None if it cannot be known."""
-        return package_hash(self._keeping, name)
-
     def _key(self, name: bytes) -> bytes:
         return self._keeping.digest(b"plans", self._head, name)
 
@@ -326,60 +321,33 @@ def source_hash(keeping: Keeping) -> bytes:
     global _own_sources
     if _own_sources is None:
         root = os.path.dirname(os.path.dirname(__file__))
-        found = [_contents(os.path.join(root, folder))[0] for folder in _SOURCES]
-        _own_sources = _hash_of(keeping, itertools.chain(*found))
+        found = [x for folder in _SOURCES for x in _contents(os.path.join(root, folder))]
+        _own_sources = keeping.digest(marshal.dumps(sorted(found), 0))
     return _own_sources
-
-
-def package_hash(keeping: Keeping, name: str) -> bytes | None:
-    """The same of another package of the framework, with all its subpackages; None if it has no files."""
-    known = _packages.get(name)
-    if known is None:
-        folders = list(getattr(sys.modules.get(name), "__path__", ()))
-        found: list[_File] = []
-        for folder in folders:
-            files, within = _contents(folder)
-            found += files
-            folders += within
-        if not found:
-            return None
-        known = _packages[name] = _hash_of(keeping, found)
-    return known
-
-
-_packages: dict[str, bytes] = {}
 
 
 #: A source file: its folder, name, size and time; and when this process began, if it was changed since.
 _File = tuple[str, str, int, int, int]
 
 
-def _hash_of(keeping: Keeping, files: Iterable[_File]) -> bytes:
-    return keeping.digest(marshal.dumps(sorted(files), 0))
-
-
-def _contents(folder: str) -> tuple[list[_File], list[str]]:
-    """Name, size and time of each source file in a folder, and the folders there.
+def _contents(folder: str) -> list[_File]:
+    """The source files in a folder.
 
     What is kept beside a file that was changed since this process began is for itself alone.
     """
     within = os.path.basename(folder)
     files: list[_File] = []
-    folders: list[str] = []
     try:
         with os.scandir(folder) as entries:
             for e in entries:
-                name = e.name
-                if name.endswith(".py"):
+                if e.name.endswith(".py"):
                     stat = e.stat()
                     changed = stat.st_mtime_ns
                     own = STARTED if changed > STARTED else 0
-                    files.append((within, name, stat.st_size, changed, own))
-                elif name != "__pycache__" and e.is_dir():
-                    folders.append(e.path)
+                    files.append((within, e.name, stat.st_size, changed, own))
     except OSError:  # inside a zip archive: its version stands for it
-        return [], []
-    return files, folders
+        return []
+    return files
 
 
 # -- questions about sizes and numbers -----------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Guards as plain data, and read again in another process, where they are checked as they are read.
+"""Guards as plain data, which are checked in another process as they are, and made when they are asked for.
 
 What a guard says of an object it says of the object with the same description there
 (``naming.describe``). Guards that name what only one process has are not written.
@@ -7,17 +7,27 @@ What a guard says of an object it says of the object with the same description t
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import FunctionType, MethodType
 from typing import Any
 
-from mortice._capture.guard_check import find, holds, inside, is_like
+from mortice._capture.guard_check import (
+    STATE,
+    argument,
+    attribute,
+    contents,
+    element,
+    holds,
+    is_inline,
+    item,
+)
 from mortice._capture.guards import (
     MISSING,
     AllArguments,
     Argument,
     CellContents,
     ClassAttribute,
+    Condition,
     DictItem,
     Element,
     Equals,
@@ -37,7 +47,7 @@ from mortice._capture.guards import (
     Slot,
     Source,
     TensorLike,
-    same_value,
+    class_lookup,
 )
 from mortice._capture.kept.files import Unnamed
 from mortice._capture.kept.naming import Reader, Writer, module_named
@@ -119,7 +129,8 @@ _OWN_STATE = {
 
 
 class GuardWriter:
-    """Writes guards; sources are numbered, each behind those that it is reached through.
+    """Writes guards, each as two numbers: of its source, behind those of what that is reached through, and
+    of its condition, which guards have in common.
 
     ``fn`` is the compiled callable, which every process has; of a method, what it is bound to.
     """
@@ -127,10 +138,11 @@ class GuardWriter:
     def __init__(self, names: Writer, fn: Any) -> None:
         self.names = names
         self.sources: list[tuple[Any, ...]] = []
+        self.conditions: list[tuple[Any, ...]] = []
         self._fn = _owner(fn)
         self._numbers: dict[int, int] = {}
-        #: The numbers of what the callable is made of.
-        self.given = [names.number(x) for x in _given(fn)]
+        self._known: dict[Any, int] = {}
+        self._given = [names.number(x) for x in _given(fn)]
 
     def source(self, source: Source) -> int:
         """The number of a source. Raises Unnamed."""
@@ -179,13 +191,36 @@ class GuardWriter:
             return name
         return self.names.number(held)
 
-    def guard(self, guard: Guard) -> tuple[Any, ...]:
-        """A guard as data. Raises Unnamed."""
+    def guards(self, guards: Iterable[Guard]) -> tuple[Any, ...]:
+        """Guards as data, with all that is numbered, also later. Raises Unnamed."""
+        rows = [self._guard(g) for g in guards]
+        return self.names.rows, self._given, self.sources, self.conditions, rows
+
+    def _guard(self, guard: Guard) -> tuple[int, int]:
         condition = guard.condition
         write = _CONDITIONS.get(type(condition))
         if write is None:
             raise Unnamed(f"what {guard} says")
-        return self.source(guard.source), *write(self, condition)
+        source, row = self.source(guard.source), write(self, condition)
+        key = _shared(condition, row)
+        number = self._known.get(key)
+        if number is None:
+            number = self._known[key] = len(self.conditions)
+            self.conditions.append(row)
+        return source, number
+
+
+def _shared(condition: Any, row: tuple[Any, ...]) -> Any:
+    """A key for conditions that can be one object, without which a check would be another text: that of
+    the plan as it was made is known, and its code.
+    """
+    if isinstance(condition, Equals):
+        return Equals, id(condition.value)
+    if isinstance(condition, HasType):
+        return HasType, id(condition.cls)
+    if isinstance(condition, TensorLike) and is_inline(condition):
+        return TensorLike, row
+    return IsMissing if isinstance(condition, IsMissing) else id(condition)
 
 
 _CONDITIONS: Mapping[type, Callable[[GuardWriter, Any], tuple[Any, ...]]] = {
@@ -220,152 +255,207 @@ def _tensor(w: GuardWriter, c: TensorLike) -> tuple[Any, ...]:
 # -- reading -----------------------------------------------------------------------------------------
 
 
-class GuardReader:
-    """Reads guards for a call, and checks them. Whatever is not as it was raises Missed or LookupError."""
+class FoundGuards:
+    """Guards that were read, and hold in the call they were read for: ``found()`` makes them. That call
+    needs none, and has the value of each source already.
 
-    def __init__(
-        self, rows: list[Any], given: list[int], sources: list[Any], fn: Any, args: Sequence[Any],
-        kwargs: Any,
-    ) -> None:  # fmt: skip
+    Attributes:
+        sources: those made so far, by number. classes: those that sources are of, by number.
+        conditions: by number, of all guards.
+    """
+
+    def __init__(self, rows: list[Any], guards: list[tuple[int, int]]) -> None:
+        self._rows = rows
+        self._guards = guards
+        self.sources: dict[int, Source] = {}
+        self.classes: dict[int, Any] = {}
+        self.conditions: dict[int, Condition] = {}
+
+    def source(self, number: int) -> Source:
+        """A source by its number."""
+        found = self.sources.get(number)
+        if found is None:
+            row = self._rows[number]
+            found = self.sources[number] = _SOURCES[row[0]](self, *row[1:])
+        return found
+
+    def __call__(self) -> tuple[Guard, ...]:
+        source, conditions = self.source, self.conditions
+        return tuple([Guard(source(number), conditions[c]) for number, c in self._guards])
+
+    def class_attribute(self, cls: int, name: str, after: int | None) -> ClassAttribute:
+        behind = None if after is None else self.classes[after]
+        return ClassAttribute(self.classes[cls], name, behind)
+
+
+#: How sources are made; roots are as they are looked up.
+_SOURCES: Mapping[str, Callable[..., Source]] = {
+    "class": FoundGuards.class_attribute,
+    "state": lambda f, name: GlobalState(name),
+    "call": lambda f: AllArguments(),
+    "argument": lambda f, key: Argument(key),
+    "dict": lambda f, holder: InstanceDict(f.source(holder)),
+    "item": lambda f, holder, key: DictItem(f.source(holder), read_value(key)),
+    "element": lambda f, holder, index: Element(f.source(holder), index),
+    "slot": lambda f, holder, name: Slot(f.source(holder), name),
+    "cell": lambda f, holder, name: CellContents(f.source(holder), name),
+}
+
+
+class GuardReader:
+    """Checks guards as they were written, in a call. Whatever is not as it was raises Missed or LookupError.
+
+    Attributes:
+        found: the guards, of which those before ``at`` hold.
+    """
+
+    def __init__(self, data: tuple[Any, ...], fn: Any, args: Sequence[Any], kwargs: Any) -> None:
+        rows, given, sources, conditions, guards = data
         self.names = Reader(rows)
-        found = _given(fn)
-        if len(found) != len(given) or not all(map(self.names.is_it, given, found)):
+        known = _given(fn)
+        if len(known) != len(given) or not all(map(self.names.is_it, given, known)):
             raise Missed
-        self._rows = sources
-        self._made: dict[int, Source] = {}
+        self.found = FoundGuards(sources, guards)
+        self.at = 0
+        self._sources, self._conditions, self._guards = sources, conditions, guards
         #: What is at sources in this call: looked up once, since nobody's code runs meanwhile.
         self._values: dict[int, Any] = {}
         self._fn = _owner(fn)
         self._call = args, kwargs
 
-    def source(self, number: int) -> Source:
-        found = self._made.get(number)
-        if found is None:
-            kind, *rest = self._rows[number]
-            found = self._made[number] = _SOURCES[kind](self, *rest)
-        return found
+    def check(self) -> None:
+        """Raise Missed or LookupError if one of the guards does not hold."""
+        for number, condition in self._guards:
+            self._guard(number, condition)
+            self.at += 1
 
-    def value(self, number: int) -> Any:
-        """What is at a source in this call, or MISSING."""
-        found = self._values.get(number, self)
-        if found is self:
-            source, row = self.source(number), self._rows[number]
-            if row[0] in _WITHIN:
-                holder = self.value(row[1])
-                found = MISSING if holder is MISSING else inside(source, holder)
-            else:
-                found = find(source, *self._call)
-            if found is not MISSING:  # it may be bound yet
-                self._values[number] = found
-        return found
-
-    def guard(self, row: Sequence[Any]) -> Guard:
-        """The guard, which holds. Raises Missed."""
-        number, kind, *rest = row
-        found = self.value(number)
-        if found is MISSING and kind != "missing":
-            if self._bind(number):
-                found = self.value(number)
-            if found is MISSING:
-                raise Missed
-        read = _CHECKED.get(kind)
-        if read is not None:
-            condition = read(self, found, *rest)
-        else:
-            condition = _READ_CONDITIONS[kind](self, *rest)
-            if not holds(condition, found, *self._call):
-                raise Missed
-        return Guard(self._made[number], condition)
-
-    def refuse(self, row: Sequence[Any]) -> None:
-        """Raise Missed if the guard does not hold; what it needs of other guards may not be known yet."""
+    def refuse(self, at: int) -> None:
+        """Raise Missed if one guard does not hold; what it needs of others may not be known yet."""
         try:
-            self.guard(row)
+            self._guard(*self._guards[at])
         except LookupError:
             pass
 
+    def value(self, number: int) -> Any:
+        """What is at a source in this call, or MISSING."""
+        value = self._values.get(number, self)
+        if value is self:
+            row = self._sources[number]
+            look = _WITHIN.get(row[0])
+            if look is None:
+                value = _LOOK[row[0]](self, number, *row[1:])
+            else:
+                holder = self.value(row[1])
+                value = MISSING if holder is MISSING else look(holder, *row[2:])
+            if value is not MISSING:  # it may be bound yet
+                self._values[number] = value
+        return value
+
+    def source(self, number: int) -> Source:
+        """A source, which is looked up in this call."""
+        self.value(number)
+        return self.found.source(number)
+
+    def _guard(self, number: int, at: int) -> None:
+        row = self._conditions[at]
+        kind = row[0]
+        value = self.value(number)
+        if value is MISSING and kind != "missing":
+            if self._bind(number):
+                value = self.value(number)
+            if value is MISSING:
+                raise Missed
+        condition = self.found.conditions.get(at)
+        if condition is None:
+            condition = _READ_CONDITIONS[kind](self, value, *row[1:])
+            self.found.conditions[at] = condition
+            if kind in _CHECKED:
+                return
+        if not holds(condition, value, *self._call):
+            raise Missed
+
     def _bind(self, number: int) -> bool:
         """Let a module of the framework bind a name that it gives when it is first asked for."""
-        kind, *rest = self._rows[number]
-        holder = self._rows[rest[0]] if kind == "item" else ()
+        kind, *rest = self._sources[number]
+        holder = self._sources[rest[0]] if kind == "item" else ()
         if not (
             holder and holder[0] == "root" and type(holder[2]) is str and is_library(holder[2])
         ):
             return False
         return hasattr(module_named(holder[2]), rest[1])
 
-    def _object(self, found: Any, number: int, strong: bool) -> IsObject:
-        if not self.names.is_it(number, found):
-            raise Missed
-        return IsObject(Ref(found, strong=strong))
+    # -- sources where a lookup begins ---------------------------------------------------------
 
-    def _type(self, found: Any, number: int) -> HasType:
-        cls = type(found)
-        if not self.names.is_it(number, cls):
-            raise Missed
-        return HasType(cls)
-
-    def _equals(self, found: Any, value: Any) -> Equals:
-        value = read_value(value)
-        if not same_value(found, value):
-            raise Missed
-        return Equals(value)
-
-    def _tensor(
-        self, found: Any, cls: int, keys: str, dtype: str, shape: Any, strides: Any, grad: bool, device: str
-    ) -> TensorLike:  # fmt: skip
-        kind = self._type(found, cls).cls
-        where = CPU if device == "cpu" else Device(device)
-        condition = TensorLike(
-            kind, K.described(keys), by_name(dtype), shape, strides, grad, where
-        )  # fmt: skip
-        if not is_like(condition, found):
-            raise Missed
-        return condition
-
-    def root(self, label: str, anchor: Any, strong: bool) -> Root:
+    def _root(self, number: int, label: str, anchor: Any, strong: bool) -> Any:
         if anchor is None:
             held = self._fn
         elif type(anchor) is str:
             held = module_named(anchor).__dict__
         else:
             held = self.names.get(anchor)
-        return Root(label, Ref(held, strong=strong))
+        self.found.sources[number] = Root(label, Ref(held, strong=strong))
+        return held
 
-    def class_attribute(self, cls: int, name: str, after: int | None) -> ClassAttribute:
-        behind = None if after is None else self.names.get(after)
-        return ClassAttribute(self.names.get(cls), name, behind)
+    def _class(self, _: int, cls: int, name: str, after: int | None) -> Any:
+        classes, get = self.found.classes, self.names.get
+        classes[cls] = get(cls)
+        if after is not None:
+            classes[after] = get(after)
+        return class_lookup(classes[cls], name, None if after is None else classes[after])
+
+    # -- conditions ----------------------------------------------------------------------------
+
+    def _object(self, value: Any, number: int, strong: bool) -> IsObject:
+        if not self.names.is_it(number, value):
+            raise Missed
+        return IsObject(Ref(value, strong=strong))
+
+    def _type(self, value: Any, number: int) -> HasType:
+        cls = type(value)
+        if not self.names.is_it(number, cls):
+            raise Missed
+        return HasType(cls)
+
+    def _tensor(
+        self, value: Any, cls: int, keys: str, dtype: str, shape: Any, strides: Any, grad: bool, device: str
+    ) -> TensorLike:  # fmt: skip
+        kind = self._type(value, cls).cls
+        where = CPU if device == "cpu" else Device(device)
+        return TensorLike(
+            kind, K.described(keys), by_name(dtype), shape, strides, grad, where
+        )  # fmt: skip
 
 
-_SOURCES: Mapping[str, Callable[..., Source]] = {
-    "root": GuardReader.root,
-    "class": GuardReader.class_attribute,
-    "state": lambda r, name: GlobalState(name),
-    "call": lambda r: AllArguments(),
-    "argument": lambda r, key: Argument(key),
-    "dict": lambda r, holder: InstanceDict(r.source(holder)),
-    "item": lambda r, holder, key: DictItem(r.source(holder), read_value(key)),
-    "element": lambda r, holder, index: Element(r.source(holder), index),
-    "slot": lambda r, holder, name: Slot(r.source(holder), name),
-    "cell": lambda r, holder, name: CellContents(r.source(holder), name),
+#: What is at sources that are reached through another, whose number comes first in their rows.
+_WITHIN: Mapping[str, Callable[..., Any]] = {
+    "dict": lambda holder: attribute(holder, "__dict__"),
+    "item": lambda holder, key: item(holder, read_value(key)),
+    "element": element,
+    "slot": attribute,
+    "cell": lambda holder, name: contents(holder),
 }
 
-#: Sources that are reached through another, whose number comes first in their rows.
-_WITHIN = frozenset(("dict", "item", "element", "slot", "cell"))
+#: What is at the others.
+_LOOK: Mapping[str, Callable[..., Any]] = {
+    "root": GuardReader._root,  # pyright: ignore[reportPrivateUsage]
+    "class": GuardReader._class,  # pyright: ignore[reportPrivateUsage]
+    "state": lambda r, _, name: STATE[name](),
+    "call": lambda r, _: r._call,
+    "argument": lambda r, _, key: argument(key, *r._call),
+}
 
-#: Conditions that are checked as they are read.
-_CHECKED: Mapping[str, Callable[..., Any]] = {
+#: Conditions of which it is known that they hold as they are read.
+_CHECKED = frozenset(("object", "type"))
+
+_READ_CONDITIONS: Mapping[str, Callable[..., Condition]] = {
     "object": GuardReader._object,  # pyright: ignore[reportPrivateUsage]
     "type": GuardReader._type,  # pyright: ignore[reportPrivateUsage]
-    "equals": GuardReader._equals,  # pyright: ignore[reportPrivateUsage]
     "tensor": GuardReader._tensor,  # pyright: ignore[reportPrivateUsage]
-}
-
-_READ_CONDITIONS: Mapping[str, Callable[..., Any]] = {
-    "form": lambda r, count, names: HasForm(count, names),
-    "missing": lambda r: IsMissing(),
-    "length": lambda r, length: HasLength(length),
-    "keys": lambda r, *keys: HasKeys(tuple(map(read_value, keys))),
-    "holds": lambda r, value, found: Holds(read_value(value), found),
-    "same": lambda r, other, same: IsSame(r.source(other), same),
+    "equals": lambda r, _, value: Equals(read_value(value)),
+    "form": lambda r, _, count, names: HasForm(count, names),
+    "missing": lambda r, _: IsMissing(),
+    "length": lambda r, _, length: HasLength(length),
+    "keys": lambda r, _, *keys: HasKeys(tuple(map(read_value, keys))),
+    "holds": lambda r, _, value, found: Holds(read_value(value), found),
+    "same": lambda r, _, other, same: IsSame(r.source(other), same),
 }

@@ -17,8 +17,7 @@ from typing import Any
 
 from mortice._autograd.pending import PENDING
 from mortice._base.logging import active
-from mortice._capture.guards import Guard
-from mortice._capture.kept.files import Unnamed, mark_of
+from mortice._capture.kept.files import Unnamed, files_of, is_package, mark_of
 from mortice._capture.kept.guards import GuardReader, GuardWriter, Missed, read_value, write_value
 from mortice._capture.kept.naming import Writer, describe
 from mortice._capture.kept.retraced import Retraced
@@ -89,7 +88,7 @@ class KeptPlans:
     def write(self, stretch: Stretch, codes: Mapping[bytes, bytes]) -> None:
         """Keep a plan, before the others of its function, and code by the hashes of its texts."""
         try:
-            entry = _written(stretch, self._compiled.fn, self._shelf)
+            entry = _written(stretch, self._compiled.fn)
         except Unnamed as error:
             _log(f"a plan is not kept: {error} is known to this process alone")
             return
@@ -125,22 +124,19 @@ class KeptPlans:
 
         What does not hold, or is not written so, raises one of ``_FOREIGN``.
         """
-        comes_from, rows, given, sources, guards, *rest = entry
+        comes_from, guarded, *rest = entry
         fn = self._compiled.fn
-        if 0 < self._failing < len(guards):
-            GuardReader(rows, given, sources, fn, args, kwargs).refuse(guards[self._failing])
-        reader = GuardReader(rows, given, sources, fn, args, kwargs)
-        checked: list[Guard] = []
+        if self._failing:
+            GuardReader(guarded, fn, args, kwargs).refuse(self._failing)
+        reader = GuardReader(guarded, fn, args, kwargs)
         try:
-            for row in guards:
-                checked.append(reader.guard(row))
+            reader.check()
         except Missed:
-            self._failing = len(checked)
+            self._failing = reader.at
             raise
-        files, packages = comes_from
-        if not _same_sources(files, packages, self._shelf):
+        if not _same_sources(*comes_from):
             return None
-        return _stretch(self._segment, tuple(checked), reader, *rest)
+        return _stretch(self._segment, reader, *rest)
 
     def _segment(self, text: bytes, values: Sequence[Any], line: Any) -> Segment | None:
         """The graph of a text, if it is there."""
@@ -174,7 +170,7 @@ def _log(text: str) -> None:
 # -- a plan as plain data ------------------------------------------------------------------------------
 
 
-def _written(stretch: Stretch, fn: Any, shelf: Any) -> Any:
+def _written(stretch: Stretch, fn: Any) -> Any:
     """The entry of a plan; None if it is not of the kind that is kept. Raises Unnamed."""
     if stretch.read is not None or stretch.first_run or len(stretch.runs) != 1:
         return None
@@ -188,30 +184,16 @@ def _written(stretch: Stretch, fn: Any, shelf: Any) -> Any:
         return None
     names = Writer()
     writer = GuardWriter(names, fn)
-    guards = [writer.guard(g) for g in stretch.guards]
+    guarded = writer.guards(stretch.guards)
     leaves = [writer.source(x.source) for x in run.leaves]  # type: ignore[union-attr]
     numbers = [_number(writer, x) for x in run.numbers]
     result = _outline(writer, stretch.result)
     outputs = [_output(whole[0]) for _, whole, _ in plan.fills]
     shape = plan.tracked, plan.tracked_inputs, stretch.plain, run.made
-    packages = [(name, shelf.package(name)) for name in sorted(names.packages)]
-    if any(known is None for _, known in packages):
-        raise Unnamed("a package without files")
+    packages = [(name, files_of(name)) for name in sorted(names.packages)]
     comes_from = sorted(names.files.items()), packages
     graph = text, list(captured.numbers), plan.segment.line
-    return (
-        comes_from,
-        names.rows,
-        writer.given,
-        writer.sources,
-        guards,
-        leaves,
-        numbers,
-        result,
-        outputs,
-        shape,
-        graph,
-    )
+    return comes_from, guarded, leaves, numbers, result, outputs, shape, graph
 
 
 def _is_simple(run: Run) -> bool:
@@ -260,8 +242,8 @@ def _outline(w: GuardWriter, outline: Any) -> Any:
 
 
 def _stretch(
-    segment_of: Callable[[bytes, Any, Any], Segment | None], guards: tuple[Guard, ...],
-    reader: GuardReader, leaves: Any, numbers: Any, result: Any, outputs: Any, shape: Any, graph: Any,
+    segment_of: Callable[[bytes, Any, Any], Segment | None], reader: GuardReader, leaves: Any,
+    numbers: Any, result: Any, outputs: Any, shape: Any, graph: Any,
 ) -> Stretch | None:  # fmt: skip
     """The plan, of which the guards hold."""
     text, values, line = graph
@@ -277,17 +259,17 @@ def _stretch(
         return None
     plan = Plan.of_outputs(segment, cells, tracked, tracked_inputs)
     run = Run(plan, inputs, operands, (), None, tuple(made))
-    return Stretch(guards, plain, 0, (run,), None, returned)
+    return Stretch(reader.found, plain, 0, (run,), None, returned)
 
 
-def _same_sources(files: Sequence[Any], packages: Sequence[Any], shelf: Any) -> bool:
+def _same_sources(files: Sequence[Any], packages: Sequence[Any]) -> bool:
     """Whether the files that an entry's objects came from are as they were."""
     try:
-        if any(mark_of(module) != mark for module, mark in files):
-            return False
+        return all(mark_of(module) == mark for module, mark in files) and all(
+            is_package(name, known) for name, known in packages
+        )
     except Unnamed:
         return False
-    return all(shelf.package(name) == known for name, known in packages)
 
 
 def _read_output(number: int, shape: Any, strides: Any, dtype: str, keys: str) -> Output:

@@ -1,0 +1,276 @@
+"""Guards and the files that they rely on, as another process reads them."""
+
+from __future__ import annotations
+
+import gc
+import marshal
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import mortice
+from mortice._capture.guard_check import first_failure
+from mortice._capture.guard_code import Unreachable, compile_check
+from mortice._capture.guards import (
+    AllArguments,
+    Argument,
+    ClassAttribute,
+    DictItem,
+    Element,
+    Equals,
+    GlobalState,
+    Guard,
+    HasForm,
+    HasKeys,
+    HasLength,
+    HasType,
+    Holds,
+    InstanceDict,
+    IsMissing,
+    IsObject,
+    IsSame,
+    Ref,
+    Root,
+    Slot,
+    TensorLike,
+)
+from mortice._capture.kept import files
+from mortice._capture.kept.files import Unnamed, files_of, is_package
+from mortice._capture.kept.guards import GuardReader, GuardWriter, Missed
+from mortice._capture.kept.naming import Writer
+
+
+class Thing:
+    size = 3
+
+    def __init__(self) -> None:
+        self.items = [1.0, 2.0]
+
+
+def compiled(*args: Any) -> None:
+    pass
+
+
+def like(t: Any) -> TensorLike:
+    return TensorLike(type(t), t._k, t.dtype, tuple(t.shape), t.stride(), t.requires_grad, t.device)
+
+
+def some_guards(args: tuple[Any, ...]) -> list[Guard]:
+    x, y, _ = args
+    first, second, third = map(Argument, range(3))
+    inner = InstanceDict(third)
+    items = DictItem(inner, "items")
+    names = Root("globals", Ref(globals(), strong=True))
+    fn = Root("the compiled callable", Ref(compiled))
+    return [
+        Guard(AllArguments(), HasForm(3, ())),
+        Guard(GlobalState("default dtype"), Equals(mortice.float32)),
+        Guard(first, like(x)),
+        Guard(second, like(y)),
+        Guard(second, IsSame(first, same=False)),
+        Guard(third, HasType(Thing)),
+        Guard(ClassAttribute(Thing, "size"), Equals(3)),
+        Guard(ClassAttribute(Thing, "other"), IsMissing()),
+        Guard(inner, HasKeys(("items",))),
+        Guard(items, HasType(list)),
+        Guard(items, HasLength(2)),
+        Guard(Element(items, 0), Equals(1.0)),
+        Guard(Element(items, 1), Equals(2.0)),
+        Guard(Slot(fn, "__code__"), IsObject(Ref(compiled.__code__))),
+        Guard(Slot(fn, "__defaults__"), Equals(None)),
+        Guard(Slot(fn, "__kwdefaults__"), Equals(None)),
+        Guard(names, Holds("Thing", True)),
+        Guard(DictItem(names, "like"), IsObject(Ref(like))),
+        Guard(DictItem(names, "nothing"), IsMissing()),
+    ]
+
+
+def some_args() -> tuple[Any, ...]:
+    return mortice.ones(2, 3), mortice.zeros(2, 3), Thing()
+
+
+@pytest.fixture(autouse=True)
+def _any_file_is_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files are as old as is wanted here, however new they are."""
+    monkeypatch.setattr(files, "STARTED", 1 << 62)
+    monkeypatch.setattr(files, "_process", 1 << 62)
+    monkeypatch.setattr(files, "_known", {})
+
+
+def through_disk(guards: list[Guard]) -> Any:
+    data = GuardWriter(Writer(), compiled).guards(guards)
+    return marshal.loads(marshal.dumps(data, 4))
+
+
+def text_of(check: Any) -> str:
+    return check.text
+
+
+def test_guards_are_as_they_were_written() -> None:
+    guards = some_guards(some_args())
+    data = through_disk(guards)
+    args = some_args()
+    reader = GuardReader(data, compiled, args, {})
+    reader.check()
+    found = reader.found()
+    assert list(map(str, found)) == list(map(str, guards))
+    assert first_failure(found, args, {}) is None
+    # The code of one is then known for the other.
+    wanted = [[g.source for g in x if isinstance(g.source, Argument)] for x in (guards, found)]
+    first, second = (compile_check(g, w) for g, w in zip((guards, found), wanted))
+    assert text_of(first) == text_of(second)
+    assert type(second(args, {})) is tuple
+    assert second((*args[:2], 1), {}) == 5
+
+
+def test_a_call_needs_no_guards() -> None:
+    data = through_disk(some_guards(some_args()))
+    args = some_args()
+    reader = GuardReader(data, compiled, args, {})
+    reader.check()
+    made = {type(x) for x in reader.found.sources.values()}
+    assert made <= {Root, Argument}  # what another one is the same as
+    numbers = {row: n for n, row in enumerate(data[2])}
+    assert reader.value(numbers["argument", 0]) is args[0]
+    assert reader.source(numbers["argument", 0]) is reader.found()[2].source
+
+
+@pytest.mark.parametrize("at", range(3))
+def test_what_does_not_hold_is_missed(at: int) -> None:
+    data = through_disk(some_guards(some_args()))
+    args: list[Any] = list(some_args())
+    args[at] = mortice.ones(3, 2) if at < 2 else object()
+    reader = GuardReader(data, compiled, args, {})
+    with pytest.raises(Missed):
+        reader.check()
+    assert reader.at == {0: 2, 1: 3, 2: 5}[at]
+    with pytest.raises(Missed):
+        GuardReader(data, compiled, args, {}).refuse(reader.at)
+    GuardReader(data, compiled, args, {}).refuse(len(data[4]))
+
+
+@pytest.mark.parametrize("values", [(1, 1.0, True), (0.0, -0.0, 0), ((1,), (1.0,), 1)])
+def test_values_that_are_equal_and_not_the_same_stay_apart(values: tuple[Any, ...]) -> None:
+    guards = [Guard(Argument(i), Equals(value)) for i, value in enumerate(values)]
+    data = through_disk(guards)
+    GuardReader(data, compiled, values, {}).check()
+    for i in range(len(values)):
+        moved = (*values[:i], values[i - 1], *values[i + 1 :])
+        with pytest.raises(Missed):
+            GuardReader(data, compiled, moved, {}).check()
+
+
+def test_guards_in_common_are_one_object() -> None:
+    args = some_args()
+    guards = some_guards(args)
+    data = through_disk(guards)
+    reader = GuardReader(data, compiled, args, {})
+    reader.check()
+    found = reader.found()
+    assert found[2].condition is found[3].condition
+    assert found[14].condition is found[15].condition
+    assert len(data[3]) == len({id(g.condition) for g in found}) == len(guards) - 3
+
+
+def test_what_is_gone_before_guards_are_made_is_no_error() -> None:
+    thing = Thing()
+    namespace: dict[str, Any] = {"__name__": __name__}
+    exec("def inner(): pass", globals(), namespace)
+    thing.items.append(namespace["inner"])
+    inner = Element(DictItem(InstanceDict(Argument(0)), "items"), 2)
+    globals()["inner"] = namespace["inner"]
+    try:
+        data = through_disk([Guard(inner, IsObject(Ref(namespace["inner"])))])
+        reader = GuardReader(data, compiled, (thing,), {})
+        reader.check()
+    finally:
+        del globals()["inner"]
+    made = reader.found
+    del reader
+    del namespace, thing.items[:]
+    gc.collect()
+    (guard,) = made()
+    assert guard.condition.ref.get() is None  # it is not kept alive
+    try:
+        check = compile_check([guard], [])
+    except Unreachable:
+        return
+    assert check((Thing(),), {}) in (0, -1)
+
+
+# -- files of packages -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A package with an imported module, and one that is not."""
+    folder = tmp_path / "mortice_of_files"
+    (folder / "inner").mkdir(parents=True)
+    for name in ("__init__", "inner/__init__", "inner/used", "inner/unused"):
+        (folder / f"{name}.py").write_text("x = 1\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    __import__("mortice_of_files.inner.used")
+    yield folder
+    for name in [n for n in sys.modules if n.partition(".")[0] == folder.name]:
+        del sys.modules[name]
+
+
+def known() -> list[tuple[str, int, int]]:
+    return files_of("mortice_of_files")
+
+
+def test_a_package_is_known_by_the_files_that_are_imported(package: Path) -> None:
+    names = [name for name, _, _ in known()]
+    assert names == [
+        "__init__.py",
+        *(os.path.join("inner", f"{n}.py") for n in ("__init__", "used")),
+    ]
+    (package / "inner" / "unused.py").write_text("x = 22\n")
+    before = known()
+    files._known.clear()
+    assert known() == before
+    assert is_package(package.name, before)
+
+
+@pytest.mark.parametrize("change", ["text", "time", "gone"])
+def test_a_package_with_a_changed_file(package: Path, change: str) -> None:
+    before = known()
+    file = package / "inner" / "used.py"
+    stat = file.stat()
+    if change == "text":
+        file.write_text("x = 22\n")
+        os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    elif change == "time":
+        os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns - 1_000_000_000))
+    else:
+        file.unlink()
+    assert is_package(package.name, before)  # as this process has it
+    files._known.clear()  # as another one does
+    if change == "gone":
+        with pytest.raises(Unnamed, match="gone"):
+            is_package(package.name, before)
+    else:
+        assert not is_package(package.name, before)
+
+
+def test_a_file_of_a_package_that_is_newer_than_the_process(
+    package: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = known()
+    files._known.clear()
+    monkeypatch.setattr(files, "_process", before[0][2] - 1)
+    with pytest.raises(Unnamed, match="changed since"):
+        known()
+    with pytest.raises(Unnamed, match="changed since"):
+        is_package(package.name, before)
+
+
+def test_a_package_that_is_not_there() -> None:
+    with pytest.raises(Unnamed, match="no files"):
+        files_of("mortice_that_nobody_has")
+    with pytest.raises(Unnamed, match="no files"):
+        is_package("mortice_that_nobody_has", [])
