@@ -156,20 +156,14 @@ common = pytest.mark.skipif(
 )
 
 
-@pytest.fixture
-def advised(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A system that takes advice on huge pages, whatever this one does."""
-    monkeypatch.setattr(heap, "_madvise", lambda: lambda *_: 0)
-
-
 @common
-def test_graphs_have_memory_in_common(advised: None) -> None:
+def test_graphs_have_memory_in_common() -> None:
     x, y = mortice.randn(600, 600) / 30, mortice.randn(600, 600) / 30
     u, v = mortice.randn(700, 700) / 30, mortice.randn(700, 700) / 30
     small, large = _compiled(_products, x, y), _compiled(_products, u, v)
     assert small.plan.arena > heap.LITTLE
     states = [one.new_state(shared=True) for one in (small, large)]
-    assert all(s.busy is heap.PAGES.busy for s in states)
+    assert all(s.busy is heap.COMMON.busy for s in states)
     places = [{s.words[slot] for slot in _slots(one)} for one, s in zip((small, large), states)]
     assert min(places[0]) == min(places[1])
     for program, given in ((small, (x, y)), (large, (u, v)), (small, (y, x))):
@@ -184,30 +178,30 @@ def _slots(program: Program) -> list[int]:
 
 
 @common
-def test_who_finds_the_memory_in_use_has_some_of_his_own(advised: None) -> None:
+def test_who_finds_the_memory_in_use_has_some_of_his_own() -> None:
     """Results are right whoever computes meanwhile; a flag that nobody takes back costs time alone."""
     x, y = mortice.randn(600, 600) / 30, mortice.randn(600, 600) / 30
     program = _compiled(_products, x, y)
     expected = program(x, y)
-    place = heap.PAGES.shared(program.plan.arena)
+    place = heap.COMMON.room(program.plan.arena)
     assert place is not None
     before = ctypes.string_at(place, 4096)
-    heap.PAGES.busy.value = 1
+    heap.COMMON.busy.value = 1
     try:
         ctypes.memset(place, 7, 4096)
         for found, want in zip(program.fast(x, y), expected, strict=True):
             assert_same(found, want)
         assert ctypes.string_at(place, 4096) == b"\7" * 4096
     finally:
-        heap.PAGES.busy.value = 0
+        heap.COMMON.busy.value = 0
         ctypes.memmove(place, before, 4096)
     program.fast(x, y)
-    assert heap.PAGES.busy.value == 0
+    assert heap.COMMON.busy.value == 0
     assert ctypes.string_at(place, 4096) != b"\7" * 4096
 
 
 @common
-def test_two_graphs_in_several_threads(advised: None) -> None:
+def test_two_graphs_in_several_threads() -> None:
     pairs = [(mortice.randn(n, n) / 30, mortice.randn(n, n) / 30) for n in (600, 650)]
     programs = [_compiled(_products, *pair) for pair in pairs]
     wanted = [program(*pair) for program, pair in zip(programs, pairs)]

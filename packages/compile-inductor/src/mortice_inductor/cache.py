@@ -143,7 +143,8 @@ def key_of(
                 return None
             given = (written(node.args), written(node.kwargs))
             number[id(node)] = len(nodes)
-            nodes.append((node.op, str(node.target), *given, _shown(node)))
+            donated = bool(node.meta.get("donated"))
+            nodes.append((node.op, str(node.target), *given, _shown(node), donated))
         data = (
             "graph",
             nodes,

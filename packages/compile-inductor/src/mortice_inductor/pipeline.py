@@ -55,8 +55,8 @@ class Built(NamedTuple):
     parts: tuple[Any, ...]
     constants: tuple[Any, ...]
     checkpoints: tuple[tuple[str, int, str], ...]
-    #: What lies between kernels; the plan has no arena before ``memory.placed``.
-    lives: tuple[memory.Life, ...]
+    #: What needs memory; the plan has no arena before ``memory.placed``.
+    lives: memory.Lives
 
 
 def build(gm: Any, specs: tuple[Spec, ...], settings: Settings) -> Built:
@@ -331,6 +331,8 @@ class _Emission:
             ),
             arena=0,
             offsets=(),
+            blocks=(),
+            lent=(),
             steps=tuple(steps),
             outputs=tuple(self._output(v) for v in self.fused.roots.outputs),
             checks=tuple(
@@ -338,7 +340,7 @@ class _Emission:
             ),
         )  # fmt: skip
         return Built(plan, driver, dr.distinct(natives), tuple(parts), self.lowered.constants,
-                     self._checkpoints(), tuple(self._lives(parts)))  # fmt: skip
+                     self._checkpoints(), self._lives(parts))  # fmt: skip
 
     def _checkpoints(self) -> tuple[tuple[str, int, str], ...]:
         out: list[tuple[str, int, str]] = []
@@ -410,7 +412,7 @@ class _Emission:
         return CallStep(call.target, call.args, call.kwargs, args, tuple(results), call.single,
                         v.where)  # fmt: skip
 
-    def _lives(self, parts: list[Any]) -> list[memory.Life]:
+    def _lives(self, parts: list[Any]) -> memory.Lives:
         first: dict[int, int] = {}
         last: dict[int, int] = {}
         for at, part in enumerate(parts):
@@ -423,10 +425,32 @@ class _Emission:
                 last[n] = at
         if self.settings.validate:  # every value stays until the end
             first, last = dict.fromkeys(first, 0), dict.fromkeys(last, len(parts))
+        used = [(n, b) for n, b in self.used.items() if n in first]
+        temps = [
+            memory.Life(n, ix_bytes(b), first[n], last[n]) for n, b in used if b.kind == "temp"
+        ]
+        donors = self._donors(parts, first, last)
+        outputs = [
+            memory.Life(n, ix_bytes(b), first[n], len(parts)) for n, b in used
+            if donors and b.kind == "output"
+        ]  # fmt: skip
+        return memory.Lives(tuple(temps), tuple(outputs), tuple(donors))
+
+    def _donors(
+        self, parts: list[Any], first: dict[int, int], last: dict[int, int]
+    ) -> list[memory.Life]:
+        """Inputs that are donated, and neither written to nor given back; none where Python runs some of the steps,
+        since an operator may hand out views of what it is given.
+        """
+        roots = self.fused.roots
+        seen = {k for k, _ in roots.writes} | {v[1] for v in roots.outputs if type(v) is tuple}
+        if self.settings.validate or any(isinstance(part, CallStep) for part in parts):
+            return []
+        free = self.lowered.donated - seen
         return [
-            memory.Life(n, ix_bytes(b), first[n], last[n])
+            memory.Life(b.value.attr, ix_bytes(b), first[n], last[n])
             for n, b in self.used.items()
-            if b.kind == "temp" and n in first
+            if n in last and b.kind == "input" and b.value.attr in free
         ]
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from mortice_llvm.runtime import cache as objects
 
 from . import cache, specs
-from .passes.memory import Life, placed
+from .passes.memory import Life, Lives, placed
 from .plan import CallStep, Plan
 from .specs import Spec, TensorSpec
 
@@ -26,7 +26,7 @@ LIMIT = 32
 #: Classes that sources of templates name.
 NAMED: dict[str, Any] = {
     t.__name__: t
-    for t in (Plan, CallStep, Life, specs.TensorSpec, specs.NumberSpec, specs.GeneratorSpec,
+    for t in (Plan, CallStep, Life, Lives, specs.TensorSpec, specs.NumberSpec, specs.GeneratorSpec,
               specs.OtherSpec)
 }  # fmt: skip
 
@@ -37,7 +37,7 @@ class Template:
     Attributes:
         names: the symbols. places: for each, the input and the dimension that show it.
         texts: Python sources of the key of calls that it is for, of the conditions on the symbols, and
-            of (plan, what lives between its kernels).
+            of (plan, what needs memory).
         things: what has no source; sources call it ``o``.
         same: which inputs share memory. code: the key of the machine code.
         constants: tensors that the graph holds.
@@ -70,7 +70,7 @@ class Template:
         return self._function(self.texts[1])
 
     @cached_property
-    def _plan(self) -> Callable[..., tuple[Plan, tuple[Life, ...]]]:
+    def _plan(self) -> Callable[..., tuple[Plan, Lives]]:
         return self._function(self.texts[2])
 
     def sizes_of(

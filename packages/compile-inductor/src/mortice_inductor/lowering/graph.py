@@ -63,6 +63,8 @@ class Lowered(NamedTuple):
     strides: tuple[Shape | None, ...]
     #: (node, its value).
     named: tuple[tuple[str, Value], ...]
+    #: Placeholders whose memory may be written to, where only the call has it.
+    donated: frozenset[int]
 
 
 class Lowering:
@@ -114,6 +116,7 @@ class Lowering:
             self.trace, self.specs, outputs, tuple(self.writes.items()), tuple(self.constants),
             self.draws, tuple(self.checks), strides,
             tuple((node.name, v) for node, v in self.env.items() if isinstance(v, Value)),
+            frozenset(k for node, k in self.placeholders.items() if node.meta.get("donated")),
         )  # fmt: skip
 
     # -- kinds of nodes --------------------------------------------------------------------------

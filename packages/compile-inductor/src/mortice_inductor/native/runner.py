@@ -45,7 +45,9 @@ FRESH, ARGUMENT, OBJECT = range(3)
 ROWS: dict[str, int] = {
     "arguments": 2,  # kind, byte of the table that takes a number
     "inputs": 2,  # argument, byte of the table that takes the address of its memory
-    "made": 5,  # dtype, dimensions, sizes, strides in bytes or 0 for row-major, byte of the table
+    "blocks": 2,  # argument whose memory it is, if nobody else has that; where its bytes are
+    # dtype, dimensions, sizes, strides in bytes or 0 for row-major, byte of the table, block or -1, offset
+    "made": 7,
     "functions": 1,  # address
     "checks": 1,  # number among those made, whose first byte must be 0
     "outputs": 3,  # kind, what (number among those made, argument, object), dtype
@@ -71,23 +73,29 @@ class Rows:
         self._words: list[int] = [0] * (len(HEAD) + 2 * len(ROWS))
         self._distances: list[int] = []
         sizes = [self._sizes(row[3], row[4], self._dtypes[row[0]].itemsize) for row in made]
+        lent = {n: (block, offset) for n, block, offset in plan.lent}
+        blocks = [(k, self._sizes((size,), (1,), 1)[0]) for k, size in plan.blocks]
         tables: dict[str, list[int]] = {
             "arguments": [word for s in plan.specs for word in _argument(s)],
             "inputs": [w for _, slot, kind, *_, source in plan.slots if kind == "input"
                        for w in (source, 8 * slot)],
-            "made": [w for row, at in zip(made, sizes) for w in self._made(row, *at)],
+            "blocks": [w for block in blocks for w in block],
+            "made": [w for row, at in zip(made, sizes)
+                     for w in (*self._made(row, *at), *lent.get(row[0], (-1, 0)))],
             "functions": [program.library.address(step[1]) for step in plan.steps],
             "checks": [number[n] for n, *_ in plan.checks],
             "outputs": [w for kind, x in plan.outputs for w in self._output(kind, x, number)],
         }  # fmt: skip
-        first = len(self._words) + len(tables["arguments"]) + len(tables["inputs"])
-        for k, at in enumerate(sizes):
-            self._distances += [first + 5 * k + 2 + i for i in range(2) if at[i]]
         for k, (name, width) in enumerate(ROWS.items()):
-            place = len(HEAD) + 2 * k
-            self._words[place : place + 2] = len(tables[name]) // width, 8 * len(self._words)
+            place, first = len(HEAD) + 2 * k, len(self._words)
+            self._words[place : place + 2] = len(tables[name]) // width, 8 * first
             self._distances.append(place + 1)
             self._words += tables[name]
+            if name == "blocks":
+                self._distances += [first + width * i + 1 for i in range(len(blocks))]
+            if name == "made":
+                self._distances += [first + width * i + 2 + d for i, at in enumerate(sizes)
+                                    for d in range(2) if at[d]]  # fmt: skip
         elements = sum(math.prod(row[3]) for row in plan.slots)
         busy = ctypes.addressof(state.busy)
         self._words[: len(HEAD)] = busy, state.address, id(program), int(elements > RELEASE)
@@ -179,6 +187,7 @@ class _Writer:
         self.thread = code.value("alloca ptr, align 8")
         self.count = self.word("made", "i64")
         self.arrays = code.value(f"alloca ptr, i64 {self.count}, align 8")
+        self.blocks = code.value(f"alloca ptr, i64 {self.word('blocks', 'i64')}, align 8")
         code.same("%nargs", self.word("arguments", "i64"), "miss", "i64")
         code.same("%kwnames", "null", "miss")
         self.busy = self.word("busy")
@@ -186,6 +195,8 @@ class _Writer:
         self.rows("arguments", self.argument)
         self.rows("inputs", self.input)
         code.each(self.count, lambda i: self.keep(i, "null"))
+        code.each(self.word("blocks", "i64"), lambda i: self.hold(i, "null"))
+        self.rows("blocks", self.block)
         self.rows("made", self.allocate)
         self.launch()
         self.rows("checks", self.check)
@@ -228,11 +239,17 @@ class _Writer:
     def keep(self, index: str, array: str) -> None:
         self.code.do(f"store ptr {array}, ptr {self.at(self.arrays, index)}, align 8")
 
+    def hold(self, index: str, array: str) -> None:
+        self.code.do(f"store ptr {array}, ptr {self.at(self.blocks, index)}, align 8")
+
     def free(self) -> None:
         """Gives up the arrays that nobody has taken over."""
-        self.code.each(
-            self.count, lambda i: void(self.code.call("Py_DecRef", self.load(self.arrays, i)))
-        )
+        for count, arrays in (
+            (self.count, self.arrays), (self.word("blocks", "i64"), self.blocks)
+        ):  # fmt: skip
+            self.code.each(
+                count, lambda i, a=arrays: void(self.code.call("Py_DecRef", self.load(a, i)))
+            )
 
     def choose(
         self, tag: str, number: str, cases: Sequence[tuple[int, Callable[[], None]]]
@@ -291,20 +308,79 @@ class _Writer:
         )  # fmt: skip
         self.put(row, 1, code.field(handle, c.ARRAY_DATA))
 
-    def allocate(self, i: str, row: str) -> None:
-        """A new array; without memory for one, those before it are freed."""
+    def block(self, i: str, row: str) -> None:
+        """The array of an argument that nobody but this call has, in which results may then lie; of
+        others, which may not be written to, a new one of as many bytes.
+        """
         code = self.code
-        descr = code.field(row, 0)
-        code.call("Py_IncRef", descr)  # NewFromDescr keeps it
+        given = self.load("%args", code.field(row, 0, "i64"))
+        array = code.field(given, self.core.slots["_a"])
+        flags = code.field(array, c.ARRAY_FLAGS, "i32")
+        own = code.value(f"and i32 {flags}, {c.OWN_DATA | c.WRITEABLE}")
+        conditions = [
+            f"icmp eq i32 {code.field(given, c.OB_REFCOUNT, 'i32')}, 1",
+            f"icmp eq ptr {code.field(given, c.OB_TYPE)}, {self.tensor}",
+            f"icmp eq ptr {code.field(given, self.core.slots['_s'])}, {code.object(None)}",
+            f"icmp eq i32 {code.field(array, c.OB_REFCOUNT, 'i32')}, 1",
+            f"icmp eq i32 {own}, {c.OWN_DATA | c.WRITEABLE}",
+        ]
+        mine = "true"
+        for condition in conditions:
+            mine = code.value(f"and i1 {mine}, {code.value(condition)}")
+        take, make, taken = (code.fresh(x) for x in ("take", "make", "taken"))
+        code.do(f"br i1 {mine}, label %{take}, label %{make}")
+        code.label(take)
+        code.call("Py_IncRef", array)
+        self.hold(i, array)
+        code.do(f"br label %{taken}")
+        code.label(make)
+        new = self.array(code.object(np.dtype(np.uint8)), "1", code.field(row, 8))
+        self.hold(i, new)
+        code.do(f"br label %{taken}")
+        code.label(taken)
+
+    def allocate(self, i: str, row: str) -> None:
+        """A new array, in a block or with memory of its own."""
+        code = self.code
         dimensions = code.value(f"trunc i64 {code.field(row, 8, 'i64')} to i32")
-        array = code.call_address(
-            c.numpy_function(c.NEW_FROM_DESCR), "ptr", "ptr, ptr, i32, ptr, ptr, ptr, i32, ptr",
-            [code.constant(c.numpy_function(c.ARRAY_TYPE)), descr, dimensions,
-             code.field(row, 16), code.field(row, 24), "null", "0", "null"],
-        )  # fmt: skip
-        code.unless(code.value(f"icmp ne ptr {array}, null"), "failed")
+        what = (code.field(row, 0), dimensions, code.field(row, 16), code.field(row, 24))
+        inside, alone, made = (code.fresh(x) for x in ("inside", "alone", "made"))
+        code.branch(f"icmp sge i64 {code.field(row, 40, 'i64')}, 0", inside, alone)
+        code.label(inside)
+        block = self.load(self.blocks, code.field(row, 40, "i64"))
+        data = self.at(code.field(block, c.ARRAY_DATA), code.field(row, 48, "i64"), "i8")
+        row_major = code.value(f"icmp eq ptr {what[3]}, null")
+        writeable = c.ALIGNED | c.WRITEABLE
+        flags = code.value(
+            f"select i1 {row_major}, i32 {writeable | c.C_CONTIGUOUS}, i32 {writeable}"
+        )
+        array = self.array(*what, data, flags)
+        self.keep(i, array)
+        code.call("Py_IncRef", block)
+        code.put(array, c.ARRAY_BASE, block)
+        self.put(row, 4, data)
+        code.do(f"br label %{made}")
+        code.label(alone)
+        array = self.array(*what)
         self.keep(i, array)
         self.put(row, 4, code.field(array, c.ARRAY_DATA))
+        code.do(f"br label %{made}")
+        code.label(made)
+
+    def array(
+        self, descr: str, dimensions: str, sizes: str, strides: str = "null", data: str = "null",
+        flags: str = "0",
+    ) -> str:  # fmt: skip
+        """A new array; without memory for one, those before it are freed."""
+        code = self.code
+        code.call("Py_IncRef", descr)  # NewFromDescr keeps it
+        array = code.call_address(
+            c.numpy_function(c.NEW_FROM_DESCR), "ptr", "ptr, ptr, i32, ptr, ptr, ptr, i32, ptr",
+            [code.constant(c.numpy_function(c.ARRAY_TYPE)), descr, dimensions, sizes, strides, data,
+             flags, "null"],
+        )  # fmt: skip
+        code.unless(code.value(f"icmp ne ptr {array}, null"), "failed")
+        return array
 
     def launch(self) -> None:
         """Runs the driver's functions, without the GIL if that takes a while."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +10,6 @@ from mortice_llvm.runtime.library import Library, load
 
 from ..native.runner import runner
 from ..plan import Plan
-from ..specs import mortice_dtype
 from . import heap
 from .program import Program
 
@@ -43,13 +41,6 @@ def program_of(plan: Plan, library: Library, constants: tuple[Any, ...]) -> Prog
     since the plan was made.
     """
     heap.keep_freed_memory()
-    heap.PAGES.results(
-        sum(
-            math.prod(shape) * mortice_dtype(dtype).itemsize
-            for _, _, kind, shape, _, dtype, _ in plan.slots
-            if kind in ("output", "boundary")
-        )
-    )
     program = Program(plan, library, _addresses(plan), constants)
     program.fast = runner(program) or program
     return program

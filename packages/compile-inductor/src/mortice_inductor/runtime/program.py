@@ -18,7 +18,7 @@ from ..ir.refusal import Refusal
 from ..ir.values import UPDATING_COPIES
 from ..plan import CallStep, Plan
 from ..specs import GeneratorSpec, NumberSpec, OtherSpec, TensorSpec, mortice_dtype
-from .heap import PAGES
+from .heap import COMMON
 from .operators import OperatorByOperator
 
 _CPU = mortice.device("cpu")
@@ -44,10 +44,10 @@ class State:
         self.words[first : first + len(constants)] = constants
         for slot, value in fixed:
             self.words[slot] = value
-        base = PAGES.shared(plan.arena) if shared and plan.arena else None
-        self.busy = ctypes.c_int64(0) if base is None else PAGES.busy
+        base = COMMON.room(plan.arena) if shared and plan.arena else None
+        self.busy = ctypes.c_int64(0) if base is None else COMMON.busy
         if base is None:  # aligned by hand: numpy promises 16 bytes
-            self.arena = PAGES.workspace(plan.arena + 64)
+            self.arena = np.empty(plan.arena + 64, np.uint8)
             base = -(-address(self.arena) // 64) * 64
         offsets = dict(plan.offsets)
         for number, slot, *_ in plan.slots:

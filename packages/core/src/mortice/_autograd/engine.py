@@ -295,8 +295,9 @@ class _Run:
                 changed = hook(tuple(grads))
                 if changed is not None:
                     grads = list(_as_tuple(changed))
+        info = node.info
         try:
-            outs = node.info.backward(node, grads)
+            outs = (info.backward if self.keep_graph else info.last)(node, grads)
         except Exception as error:
             if extra and "traceback" in extra:
                 _explain(node, error)

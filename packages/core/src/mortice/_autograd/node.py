@@ -19,14 +19,21 @@ _AUTOGRAD = AUTOGRAD
 
 
 class Info:
-    """What all nodes of one operator share: display name, backward function, operator."""
+    """What all nodes of one operator share: display name, backward function, operator.
 
-    __slots__ = ("backward", "name", "op")
+    ``last`` is called instead of ``backward`` where the node's saved values are not needed again.
+    """
 
-    def __init__(self, name: str, backward: Callable[..., Any], op: Any) -> None:
+    __slots__ = ("backward", "last", "name", "op")
+
+    def __init__(
+        self, name: str, backward: Callable[..., Any], op: Any,
+        last: Callable[..., Any] | None = None,
+    ) -> None:  # fmt: skip
         self.name = name
         self.backward = backward
         self.op = op
+        self.last = backward if last is None else last
 
 
 class Node:

@@ -135,8 +135,10 @@ class Training:
                     inputs[place].copy_(value)
         return tuple(outputs[:returned])
 
-    def backward(self, node: CompiledNode, grads: list[Any]) -> tuple[Any, ...]:
-        """Gradients of the inputs that have one, given those of the outputs."""
+    def backward(self, node: CompiledNode, grads: list[Any], last: bool = False) -> tuple[Any, ...]:
+        """Gradients of the inputs that have one, given those of the outputs; ``last``: nobody needs the
+        values kept any more, and the backend is given the only reference to each.
+        """
         saved = unpack(node)
         if THREAD.grad_enabled:
             return self._again().gradients(self._inputs_of(node, saved), grads)
@@ -147,8 +149,12 @@ class Training:
         kept = [saved[i] for i in compiled.saved]
         fits = compiled.fits(kept) and compiled.holds(self.form, node.sizes)
         run = compiled.run if fits else compiled.graph()
+        numbers = compiled.numbers(self.form, node.sizes)
+        if last:
+            node.saved = None
+        del saved
         with no_grad():
-            found = run(*kept, *compiled.numbers(self.form, node.sizes), *seeds)
+            found = run(*_let_go(kept), *numbers, *seeds)
         return tuple([found[i] for i in self.form.inputs])
 
     def _inputs_of(self, node: CompiledNode, saved: list[Any]) -> list[Any]:
@@ -273,6 +279,13 @@ class _Compiled:
         return self._reader(*sizes)
 
 
+def _let_go(values: list[Any]) -> tuple[Any, ...]:
+    """What a list has, which has it no longer."""
+    given = tuple(values)
+    values.clear()
+    return given
+
+
 def _layout(x: Any) -> Any:
     """Strides in bytes; None where the memory has none to show."""
     return getattr(x._a, "strides", None)
@@ -325,4 +338,8 @@ def _backward(node: Any, grads: list[Any]) -> tuple[Any, ...]:
     return node.training.backward(node, grads)
 
 
-_INFO = Info("CompiledBackward", _backward, None)
+def _last_backward(node: Any, grads: list[Any]) -> tuple[Any, ...]:
+    return node.training.backward(node, grads, True)
+
+
+_INFO = Info("CompiledBackward", _backward, None, _last_backward)

@@ -179,6 +179,9 @@ class Backward:
 def backward_half(joint: Joint, saved: Sequence[Node | None]) -> Backward | None:
     """The backward graph; what is computed again stands right before its first use.
 
+    Inputs that nobody sees but the two halves have ``donated`` in their meta: a backend may write to
+    their memory once it needs them no more, if what it is given is held by nobody else.
+
     None if something is needed that is not kept.
     """
     order = _order(joint, {node for node in saved if node is not None})
@@ -192,6 +195,10 @@ def backward_half(joint: Joint, saved: Sequence[Node | None]) -> Backward | None
     computed = _computed_numbers(joint, order)
     graph = Graph()
     copies = {node: _input(graph, node) for node in values}
+    seen = {*joint.outputs, *joint.primals}
+    for node in values:
+        if node not in seen:
+            copies[node].meta["donated"] = True
     for name, value in missing.items():
         graph.placeholder(f"size_{name}").meta["val"] = value
     for value in computed.values():

@@ -16,6 +16,8 @@ from functools import cache
 from types import FunctionType
 from typing import Any
 
+#: 32 bits of it, which is all that 3.14 has.
+OB_REFCOUNT = 0
 OB_TYPE = 8
 FLOAT_VALUE = 16
 TUPLE_SIZE = 16
@@ -34,6 +36,7 @@ ARRAY_DATA = 16
 ARRAY_NDIM = 24
 ARRAY_DIMS = 32
 ARRAY_STRIDES = 40
+ARRAY_BASE = 48
 ARRAY_DESCR = 56
 ARRAY_FLAGS = 64
 
@@ -42,7 +45,7 @@ LIST_KIND, TUPLE_KIND, DICT_KIND = 1 << 25, 1 << 26, 1 << 29
 TYPE_KINDS = LIST_KIND | TUPLE_KIND | DICT_KIND
 
 #: numpy's flag bits.
-C_CONTIGUOUS, ALIGNED, WRITEABLE = 0x1, 0x100, 0x400
+C_CONTIGUOUS, OWN_DATA, ALIGNED, WRITEABLE = 0x1, 0x4, 0x100, 0x400
 
 #: Positions in numpy's table of exported functions; they never move.
 ARRAY_TYPE, NEW_FROM_DESCR = 2, 94
@@ -139,6 +142,7 @@ def _probes() -> list[tuple[str, bool]]:
     marker = object()
     array = np.zeros((3, 5), np.float32)
     at = id(array)
+    part = array[1:]
     named = {"a": 1, "b": 2, "c": 3}
     pair, pair_list = (marker, None), [marker, None]
 
@@ -153,7 +157,8 @@ def _probes() -> list[tuple[str, bool]]:
     float_bits = struct.unpack("<Q", struct.pack("<d", 2.5))[0]
     flags = half(at + ARRAY_FLAGS)
     return [
-        ("object", word(id(marker) + OB_TYPE) == id(object)),
+        ("object", word(id(marker) + OB_TYPE) == id(object)
+                   and half(id(pair_list) + OB_REFCOUNT) == 1),
         ("float", word(id(number) + FLOAT_VALUE) == float_bits),
         ("tuple", word(id(pair) + TUPLE_SIZE) == 2 and word(id(pair) + TUPLE_ITEMS) == id(marker)),
         ("list", word(id(pair_list) + LIST_SIZE) == 2
@@ -170,8 +175,11 @@ def _probes() -> list[tuple[str, bool]]:
                     and word(word(at + ARRAY_DIMS)) == 3
                     and word(word(at + ARRAY_STRIDES)) == 20
                     and word(at + ARRAY_DESCR) == id(array.dtype)
-                    and flags & C_CONTIGUOUS != 0
-                    and flags & WRITEABLE != 0),
+                    and word(at + ARRAY_BASE) == 0
+                    and word(id(part) + ARRAY_BASE) == at
+                    and half(id(part) + ARRAY_FLAGS) & OWN_DATA == 0
+                    and flags & (C_CONTIGUOUS | OWN_DATA | WRITEABLE)
+                        == C_CONTIGUOUS | OWN_DATA | WRITEABLE),
         ("function", _is_vectorcall()),
         ("numpy's function table", numpy_function(ARRAY_TYPE) == id(np.ndarray)),
     ]  # fmt: skip
