@@ -91,6 +91,17 @@ class Ref:
         if not self.weak:
             self._strong = value
 
+    @staticmethod
+    def of(weak: weakref.ref[Any]) -> Ref:
+        """A weak reference as a Ref; its object may be gone."""
+        value = weak()
+        if value is not None:
+            return Ref(value)
+        found = Ref(None)
+        found.number, found.weak = 0, True
+        found._weak, found._shown = weak, "an object that is gone"
+        return found
+
     def get(self) -> Any:
         return self._weak() if self.weak else self._strong
 

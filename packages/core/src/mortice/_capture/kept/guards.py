@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import FunctionType, MethodType
 from typing import Any
+from weakref import ref
 
 from mortice._capture.guard_check import (
     STATE,
@@ -260,28 +261,40 @@ class FoundGuards:
     needs none, and has the value of each source already.
 
     Attributes:
-        sources: those made so far, by number. classes: those that sources are of, by number.
-        conditions: by number, of all guards.
+        sources, conditions: those made so far, by number. classes: those that sources are of, by number.
+        held: by the numbers of conditions, the objects (weakly, where they are not held) and types that
+            these are of.
     """
 
-    def __init__(self, rows: list[Any], guards: list[tuple[int, int]]) -> None:
-        self._rows = rows
-        self._guards = guards
+    def __init__(self, sources: list[Any], conditions: list[Any], guards: list[Any]) -> None:
+        self._rows = sources, conditions, guards
         self.sources: dict[int, Source] = {}
-        self.classes: dict[int, Any] = {}
         self.conditions: dict[int, Condition] = {}
+        self.classes: dict[int, Any] = {}
+        self.held: dict[int, Any] = {}
 
     def source(self, number: int) -> Source:
         """A source by its number."""
         found = self.sources.get(number)
         if found is None:
-            row = self._rows[number]
+            row = self._rows[0][number]
             found = self.sources[number] = _SOURCES[row[0]](self, *row[1:])
         return found
 
+    def _condition(self, number: int) -> Condition:
+        found = self.conditions.get(number)
+        if found is None:
+            row, held = self._rows[1][number], self.held[number]
+            if row[0] == "type":
+                found = HasType(held)
+            else:
+                found = IsObject(Ref(held, strong=True) if row[2] else Ref.of(held))
+            self.conditions[number] = found
+        return found
+
     def __call__(self) -> tuple[Guard, ...]:
-        source, conditions = self.source, self.conditions
-        return tuple([Guard(source(number), conditions[c]) for number, c in self._guards])
+        source, condition = self.source, self._condition
+        return tuple([Guard(source(number), condition(at)) for number, at in self._rows[2]])
 
     def class_attribute(self, cls: int, name: str, after: int | None) -> ClassAttribute:
         behind = None if after is None else self.classes[after]
@@ -315,7 +328,7 @@ class GuardReader:
         known = _given(fn)
         if len(known) != len(given) or not all(map(self.names.is_it, given, known)):
             raise Missed
-        self.found = FoundGuards(sources, guards)
+        self.found = FoundGuards(sources, conditions, guards)
         self.at = 0
         self._sources, self._conditions, self._guards = sources, conditions, guards
         #: What is at sources in this call: looked up once, since nobody's code runs meanwhile.
@@ -325,16 +338,28 @@ class GuardReader:
 
     def check(self) -> None:
         """Raise Missed or LookupError if one of the guards does not hold."""
-        for number, condition in self._guards:
-            self._guard(number, condition)
-            self.at += 1
+        self._check(self._guards)
 
     def refuse(self, at: int) -> None:
         """Raise Missed if one guard does not hold; what it needs of others may not be known yet."""
         try:
-            self._guard(*self._guards[at])
+            self._check(self._guards[at : at + 1])
         except LookupError:
             pass
+
+    def _check(self, guards: list[Any]) -> None:
+        for number, at in guards:
+            row = self._conditions[at]
+            kind = row[0]
+            value = self.value(number)
+            if value is MISSING and kind != "missing":
+                if self._bind(number):
+                    value = self.value(number)
+                if value is MISSING:
+                    raise Missed
+            if not _HOLDS.get(kind, _holds)(self, at, value, row):
+                raise Missed
+            self.at += 1
 
     def value(self, number: int) -> Any:
         """What is at a source in this call, or MISSING."""
@@ -355,24 +380,6 @@ class GuardReader:
         """A source, which is looked up in this call."""
         self.value(number)
         return self.found.source(number)
-
-    def _guard(self, number: int, at: int) -> None:
-        row = self._conditions[at]
-        kind = row[0]
-        value = self.value(number)
-        if value is MISSING and kind != "missing":
-            if self._bind(number):
-                value = self.value(number)
-            if value is MISSING:
-                raise Missed
-        condition = self.found.conditions.get(at)
-        if condition is None:
-            condition = _READ_CONDITIONS[kind](self, value, *row[1:])
-            self.found.conditions[at] = condition
-            if kind in _CHECKED:
-                return
-        if not holds(condition, value, *self._call):
-            raise Missed
 
     def _bind(self, number: int) -> bool:
         """Let a module of the framework bind a name that it gives when it is first asked for."""
@@ -403,27 +410,40 @@ class GuardReader:
             classes[after] = get(after)
         return class_lookup(classes[cls], name, None if after is None else classes[after])
 
+    def _argument(self, _: int, key: int | str) -> Any:
+        return argument(key, *self._call)
+
     # -- conditions ----------------------------------------------------------------------------
 
-    def _object(self, value: Any, number: int, strong: bool) -> IsObject:
-        if not self.names.is_it(number, value):
-            raise Missed
-        return IsObject(Ref(value, strong=strong))
+    def _object(self, at: int, value: Any, row: tuple[Any, ...]) -> bool:
+        held = self.names.is_it(row[1], value)
+        if held:
+            self.found.held[at] = value if row[2] else ref(value)
+        return held
 
-    def _type(self, value: Any, number: int) -> HasType:
-        cls = type(value)
-        if not self.names.is_it(number, cls):
-            raise Missed
-        return HasType(cls)
+    def _type(self, at: int, value: Any, row: tuple[Any, ...]) -> bool:
+        cls = self.found.held[at] = type(value)
+        return self.names.is_it(row[1], cls)
 
     def _tensor(
         self, value: Any, cls: int, keys: str, dtype: str, shape: Any, strides: Any, grad: bool, device: str
     ) -> TensorLike:  # fmt: skip
-        kind = self._type(value, cls).cls
+        kind = type(value)
+        if not self.names.is_it(cls, kind):
+            raise Missed
         where = CPU if device == "cpu" else Device(device)
         return TensorLike(
             kind, K.described(keys), by_name(dtype), shape, strides, grad, where
         )  # fmt: skip
+
+
+def _holds(r: GuardReader, at: int, value: Any, row: tuple[Any, ...]) -> bool:
+    """Whether a condition holds, which says no more than what is written."""
+    conditions = r.found.conditions
+    found = conditions.get(at)
+    if found is None:
+        found = conditions[at] = _READ_CONDITIONS[row[0]](r, value, *row[1:])
+    return holds(found, value, *r._call)  # pyright: ignore[reportPrivateUsage]
 
 
 #: What is at sources that are reached through another, whose number comes first in their rows.
@@ -441,15 +461,16 @@ _LOOK: Mapping[str, Callable[..., Any]] = {
     "class": GuardReader._class,  # pyright: ignore[reportPrivateUsage]
     "state": lambda r, _, name: STATE[name](),
     "call": lambda r, _: r._call,
-    "argument": lambda r, _, key: argument(key, *r._call),
+    "argument": GuardReader._argument,  # pyright: ignore[reportPrivateUsage]
 }
 
-#: Conditions of which it is known that they hold as they are read.
-_CHECKED = frozenset(("object", "type"))
-
-_READ_CONDITIONS: Mapping[str, Callable[..., Condition]] = {
+#: Conditions on objects as another process described them.
+_HOLDS: Mapping[str, Callable[[GuardReader, int, Any, Any], bool]] = {
     "object": GuardReader._object,  # pyright: ignore[reportPrivateUsage]
     "type": GuardReader._type,  # pyright: ignore[reportPrivateUsage]
+}
+
+_READ_CONDITIONS: Mapping[str, Callable[..., Condition]] = {
     "tensor": GuardReader._tensor,  # pyright: ignore[reportPrivateUsage]
     "equals": lambda r, _, value: Equals(read_value(value)),
     "form": lambda r, _, count, names: HasForm(count, names),

@@ -45,16 +45,44 @@ def describe(value: Any) -> Description:
 def parts_of(value: Any) -> tuple[Any, ...]:
     """The objects that an object is made of."""
     kind = type(value)
+    read = _PARTS.get(kind)
+    if read is not None:
+        return read(value)
     if issubclass(kind, type):
-        bases = type.__dict__["__mro__"].__get__(value)[1:]
-        return bases if kind is type else (kind, *bases)
-    if kind is types.BuiltinFunctionType and isinstance(value.__self__, type):
-        return (value.__self__,)
-    if kind is property:
-        return tuple(f for f in (value.fget, value.fset, value.fdel) if f is not None)
-    if kind is staticmethod or kind is classmethod:
-        return (value.__func__,)
-    return (value.__objclass__,) if kind in _OF_CLASSES else ()
+        return kind, *_bases(value)
+    return ()
+
+
+_mro: Callable[[type], tuple[type, ...]] = type.__dict__["__mro__"].__get__
+
+
+def _bases(cls: type) -> tuple[type, ...]:
+    return _mro(cls)[1:]
+
+
+def _class_of(f: types.BuiltinFunctionType) -> tuple[Any, ...]:
+    return (f.__self__,) if isinstance(f.__self__, type) else ()
+
+
+def _functions(p: property) -> tuple[Any, ...]:
+    return tuple(f for f in (p.fget, p.fset, p.fdel) if f is not None)
+
+
+_PARTS: dict[type, Callable[[Any], tuple[Any, ...]]] = {
+    type: _bases,
+    types.BuiltinFunctionType: _class_of,
+    property: _functions,
+    staticmethod: lambda value: (value.__func__,),
+    classmethod: lambda value: (value.__func__,),
+    # Descriptors of the attributes of a class written in C.
+    **dict.fromkeys(
+        (
+            types.WrapperDescriptorType, types.MethodDescriptorType, types.ClassMethodDescriptorType,
+            types.GetSetDescriptorType, types.MemberDescriptorType,
+        ),
+        lambda value: (value.__objclass__,),
+    ),
+}  # fmt: skip
 
 
 def _type(cls: Any) -> Description:
@@ -213,11 +241,6 @@ _DESCRIBE: dict[type, Callable[[Any], Description]] = {
     classmethod: lambda value: ("class",),
     type(vars(_One)["x"]): _field,
 }
-#: Descriptors of the attributes of a class written in C.
-_OF_CLASSES = (
-    types.WrapperDescriptorType, types.MethodDescriptorType, types.ClassMethodDescriptorType,
-    types.GetSetDescriptorType, types.MemberDescriptorType,
-)  # fmt: skip
 
 
 class Writer:
@@ -272,8 +295,9 @@ class Reader:
 
     def is_it(self, number: int, value: Any) -> bool:
         """Whether an object is, or can be, the one with this number."""
-        if number in self._objects:
-            return self._objects[number] is value
+        objects = self._objects
+        if number in objects:
+            return objects[number] is value
         if id(value) in self._numbers:
             return False
         row, parts = self._rows[number]
@@ -282,10 +306,10 @@ class Reader:
                 return False
         except Unnamed:
             return False
-        self._objects[number] = value
+        objects[number] = value
         self._numbers[id(value)] = number
         found = parts_of(value)
-        return len(found) == len(parts) and all(map(self.is_it, parts, found))
+        return len(found) == len(parts) and (not found or all(map(self.is_it, parts, found)))
 
     def get(self, number: int) -> Any:
         """The object with a number: found before, or by its name. Raises LookupError."""
