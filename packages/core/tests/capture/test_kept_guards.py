@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import json
 import marshal
 import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -200,6 +202,79 @@ def test_what_is_gone_before_guards_are_made_is_no_error() -> None:
     except Unreachable:
         return
     assert check((Thing(),), {}) in (0, -1)
+
+
+# -- names that are not bound yet ------------------------------------------------------------------
+
+#: A function and what the guard on it says in another process, which has not imported it.
+UNBOUND = """
+import json, marshal, sys
+import mortice
+from mortice._capture.guard_check import first_failure
+from mortice._capture.guards import DictItem, Equals, Guard, IsObject, Ref, Root, Slot
+from mortice._capture.kept.guards import GuardReader, GuardWriter, Missed
+from mortice._capture.kept.naming import Writer
+
+f = len
+FAMILY = "mortice._generated.norm"
+
+def other(input):
+    return input
+
+def write():
+    names = Root("mortice", Ref(vars(mortice), strong=True))
+    item = DictItem(names, "layer_norm")
+    guards = [Guard(item, IsObject(Ref(mortice.layer_norm)))]
+    if "through" in sys.argv:
+        guards.append(Guard(Slot(item, "__kwdefaults__"), Equals(None)))
+    return marshal.dumps(GuardWriter(Writer(), f).guards(guards), 4).hex()
+
+def read(data):
+    if "before" in sys.argv:
+        mortice.layer_norm = other
+    reader = GuardReader(marshal.loads(bytes.fromhex(data)), f, (), {})
+    try:
+        reader.check()
+    except Missed:
+        return "missed", FAMILY in sys.modules
+    checked = FAMILY in sys.modules
+    if "between" in sys.argv:
+        mortice.layer_norm = other
+    found = reader.found()
+    holds = first_failure(found, (), {}) is None
+    bound = vars(mortice)["layer_norm"] is other or FAMILY in sys.modules
+    mortice.layer_norm = other
+    assert first_failure(found, (), {}) is not None
+    return "held", checked, holds, bound
+
+print(json.dumps(write() if sys.argv[1] == "write" else read(sys.argv[2])))
+"""
+
+
+def played(program: Path, *words: str) -> Any:
+    command = [sys.executable, str(program), *words]
+    said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=1800)
+    return json.loads(said.stdout)
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("unbound") / "program.py"
+    file.write_text(UNBOUND)
+    return file
+
+
+def test_a_function_that_is_not_imported_need_not_be(program: Path) -> None:
+    written = played(program, "write")
+    assert played(program, "read", written) == ["held", False, True, True]
+    # Another one in its place is seen, whenever it is put there.
+    assert played(program, "read", written, "before") == ["missed", False]
+    assert played(program, "read", written, "between") == ["held", False, False, True]
+
+
+def test_a_function_that_more_is_reached_through_is_imported(program: Path) -> None:
+    written = played(program, "write", "through")
+    assert played(program, "read", written) == ["held", True, True, True]
 
 
 # -- files of packages -----------------------------------------------------------------------------

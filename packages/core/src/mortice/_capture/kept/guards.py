@@ -52,6 +52,7 @@ from mortice._capture.guards import (
 )
 from mortice._capture.kept.files import Unnamed
 from mortice._capture.kept.naming import Reader, Writer, module_named
+from mortice._capture.kept.unbound import Unbound, will_be
 from mortice._capture.observer.framework import is_library
 from mortice._dispatch import keys as K
 from mortice._types.device import CPU, Device
@@ -263,7 +264,7 @@ class FoundGuards:
     Attributes:
         sources, conditions: those made so far, by number. classes: those that sources are of, by number.
         held: by the numbers of conditions, the objects (weakly, where they are not held) and types that
-            these are of.
+            these are of. unbound: those that are to be bound before.
     """
 
     def __init__(self, sources: list[Any], conditions: list[Any], guards: list[Any]) -> None:
@@ -272,6 +273,7 @@ class FoundGuards:
         self.conditions: dict[int, Condition] = {}
         self.classes: dict[int, Any] = {}
         self.held: dict[int, Any] = {}
+        self.unbound: dict[int, Unbound] = {}
 
     def source(self, number: int) -> Source:
         """A source by its number."""
@@ -284,13 +286,17 @@ class FoundGuards:
     def _condition(self, number: int) -> Condition:
         found = self.conditions.get(number)
         if found is None:
-            row, held = self._rows[1][number], self.held[number]
-            if row[0] == "type":
-                found = HasType(held)
-            else:
-                found = IsObject(Ref(held, strong=True) if row[2] else Ref.of(held))
-            self.conditions[number] = found
+            found = self.conditions[number] = self._made(number)
         return found
+
+    def _made(self, number: int) -> Condition:
+        unbound = self.unbound.get(number)
+        if unbound is not None:
+            return IsObject(Ref.of(unbound.bind()))
+        row, held = self._rows[1][number], self.held[number]
+        if row[0] == "type":
+            return HasType(held)
+        return IsObject(Ref(held, strong=True) if row[2] else Ref.of(held))
 
     def __call__(self) -> tuple[Guard, ...]:
         source, condition = self.source, self._condition
@@ -353,7 +359,11 @@ class GuardReader:
             kind = row[0]
             value = self.value(number)
             if value is MISSING and kind != "missing":
-                if self._bind(number):
+                module, name = self._lacking(number)
+                if kind == "object" and self._will_be(number, at, module, name, row[1]):
+                    self.at += 1
+                    continue
+                if hasattr(module_named(module), name):  # it may bind it now
                     value = self.value(number)
                 if value is MISSING:
                     raise Missed
@@ -381,15 +391,25 @@ class GuardReader:
         self.value(number)
         return self.found.source(number)
 
-    def _bind(self, number: int) -> bool:
-        """Let a module of the framework bind a name that it gives when it is first asked for."""
+    def _lacking(self, number: int) -> tuple[str, Any]:
+        """A module of the framework, and the name for which it has nothing yet. Raises Missed."""
         kind, *rest = self._sources[number]
         holder = self._sources[rest[0]] if kind == "item" else ()
         if not (
             holder and holder[0] == "root" and type(holder[2]) is str and is_library(holder[2])
         ):
+            raise Missed
+        return holder[2], rest[1]
+
+    def _will_be(self, number: int, at: int, module: str, name: Any, function: int) -> bool:
+        """Whether a name will be the function that a condition is on, and nothing is reached through it."""
+        described = self.names.description(function)
+        if not will_be(module, name, described):
             return False
-        return hasattr(module_named(holder[2]), rest[1])
+        if any(row[0] in _WITHIN and row[1] == number for row in self._sources):
+            return False
+        self.found.unbound[at] = Unbound(module, name, described)
+        return True
 
     # -- sources where a lookup begins ---------------------------------------------------------
 

@@ -293,6 +293,10 @@ class Reader:
         self._objects: dict[int, Any] = {}
         self._numbers: dict[int, int] = {}
 
+    def description(self, number: int) -> Description:
+        """What the object with a number was."""
+        return self._rows[number][0]
+
     def is_it(self, number: int, value: Any) -> bool:
         """Whether an object is, or can be, the one with this number."""
         objects = self._objects
