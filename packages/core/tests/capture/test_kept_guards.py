@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -41,9 +42,9 @@ from mortice._capture.guards import (
     TensorLike,
 )
 from mortice._capture.kept import files
-from mortice._capture.kept.files import Unnamed, files_of, is_package
+from mortice._capture.kept.files import Unnamed, mark_of
 from mortice._capture.kept.guards import GuardReader, GuardWriter, Missed
-from mortice._capture.kept.naming import Writer
+from mortice._capture.kept.naming import Writer, describe
 
 
 class Thing:
@@ -100,7 +101,6 @@ def _any_file_is_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files are as old as is wanted here, however new they are."""
     monkeypatch.setattr(files, "STARTED", 1 << 62)
     monkeypatch.setattr(files, "_process", 1 << 62)
-    monkeypatch.setattr(files, "_known", {})
 
 
 def through_disk(guards: list[Guard]) -> Any:
@@ -277,75 +277,90 @@ def test_a_function_that_more_is_reached_through_is_imported(program: Path) -> N
     assert played(program, "read", written) == ["held", True, True, True]
 
 
-# -- files of packages -----------------------------------------------------------------------------
+# -- files -----------------------------------------------------------------------------------------
+
+PACKAGE = """
+from mortice_of_files.{other} import CLOSED
+
+def wrap(f, held):
+    def wrapper(x, scale={scale}, *, type=None, by=len):
+        return f(x * held), scale
+    return wrapper
+
+class Thing:
+    pass
+
+wrapped = wrap(CLOSED, {held})
+"""
 
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A package with an imported module, and one that is not."""
+    """A package of the framework with two modules alike, of which one has defaults of another value."""
     folder = tmp_path / "mortice_of_files"
-    (folder / "inner").mkdir(parents=True)
-    for name in ("__init__", "inner/__init__", "inner/used", "inner/unused"):
-        (folder / f"{name}.py").write_text("x = 1\n")
+    folder.mkdir()
+    (folder / "__init__.py").write_text("")
+    (folder / "closed.py").write_text("def CLOSED(x):\n    return x\n")
+    texts = {
+        "used": {}, "scaled": {"scale": 2.0}, "held": {"held": 5}
+    }  # fmt: skip
+    for name, change in texts.items():
+        values = {"other": "closed", "scale": 1.0, "held": 4, **change}
+        (folder / f"{name}.py").write_text(PACKAGE.format(**values))
     monkeypatch.syspath_prepend(str(tmp_path))
-    __import__("mortice_of_files.inner.used")
     yield folder
     for name in [n for n in sys.modules if n.partition(".")[0] == folder.name]:
         del sys.modules[name]
 
 
-def known() -> list[tuple[str, int, int]]:
-    return files_of("mortice_of_files")
+def files_behind(value: Any) -> dict[str, Any]:
+    names = Writer()
+    names.number(value)
+    return names.files
 
 
-def test_a_package_is_known_by_the_files_that_are_imported(package: Path) -> None:
-    names = [name for name, _, _ in known()]
-    assert names == [
-        "__init__.py",
-        *(os.path.join("inner", f"{n}.py") for n in ("__init__", "used")),
-    ]
-    (package / "inner" / "unused.py").write_text("x = 22\n")
-    before = known()
-    files._known.clear()
-    assert known() == before
-    assert is_package(package.name, before)
-
-
-@pytest.mark.parametrize("change", ["text", "time", "gone"])
-def test_a_package_with_a_changed_file(package: Path, change: str) -> None:
-    before = known()
-    file = package / "inner" / "used.py"
+def size_and_time(file: Path) -> tuple[int, int]:
     stat = file.stat()
-    if change == "text":
-        file.write_text("x = 22\n")
-        os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns))
-    elif change == "time":
-        os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns - 1_000_000_000))
-    else:
-        file.unlink()
-    assert is_package(package.name, before)  # as this process has it
-    files._known.clear()  # as another one does
-    if change == "gone":
-        with pytest.raises(Unnamed, match="gone"):
-            is_package(package.name, before)
-    else:
-        assert not is_package(package.name, before)
+    return stat.st_size, stat.st_mtime_ns
 
 
-def test_a_file_of_a_package_that_is_newer_than_the_process(
-    package: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before = known()
-    files._known.clear()
-    monkeypatch.setattr(files, "_process", before[0][2] - 1)
+def test_a_package_is_known_by_the_files_that_have_a_part(package: Path) -> None:
+    used = import_module("mortice_of_files.used")
+    marks = {n: size_and_time(package / f"{n.rpartition('.')[2]}.py") for n in (
+        "mortice_of_files.used", "mortice_of_files.closed"
+    )}  # fmt: skip
+    assert files_behind(used.wrapped) == marks  # with what it closes over
+    assert files_behind(used.Thing) == {used.__name__: marks[used.__name__]}
+    assert files_behind(mortice.sum) == files_behind(len) == files_behind(json.dumps) == {}
+    text = files_behind(like)[__name__]  # a user's
+    assert type(text) is bytes
+
+
+def test_what_a_packages_function_has_in_it_is_part_of_its_name(package: Path) -> None:
+    modules = [import_module(f"mortice_of_files.{name}") for name in ("used", "scaled", "held")]
+    rows = [describe(m.wrapped) for m in modules]
+    assert {row[2] for row in rows} == {"wrap.<locals>.wrapper"}
+    assert len({row[3] for row in rows}) == 1  # of one code
+    assert len({row[4:] for row in rows}) == 3
+    used = modules[0].wrapped
+    used.__kwdefaults__["by"] = max
+    assert describe(used) != rows[0]
+    used.__kwdefaults__["by"] = len
+    assert describe(used) == rows[0]
+
+
+def test_a_file_that_was_changed(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = import_module("mortice_of_files.used").__name__
+    file = package / "used.py"
+    before, stat = mark_of(name), file.stat()
+    os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns - 1_000_000_000))
+    assert mark_of(name) != before
+    file.write_text(file.read_text() + "# more\n")
+    os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    assert mark_of(name) != before
+    monkeypatch.setattr(files, "_process", stat.st_mtime_ns - 1)
     with pytest.raises(Unnamed, match="changed since"):
-        known()
-    with pytest.raises(Unnamed, match="changed since"):
-        is_package(package.name, before)
-
-
-def test_a_package_that_is_not_there() -> None:
-    with pytest.raises(Unnamed, match="no files"):
-        files_of("mortice_that_nobody_has")
-    with pytest.raises(Unnamed, match="no files"):
-        is_package("mortice_that_nobody_has", [])
+        mark_of(name)
+    file.unlink()
+    with pytest.raises(Unnamed, match="gone"):
+        mark_of(name)

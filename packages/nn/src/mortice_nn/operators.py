@@ -19,10 +19,11 @@ from mortice.errors import UnknownName
 
 def bind(name: str) -> Any:
     """The callable for ATen operator ``name``; raises UnknownName where core has none."""
-    if name in _functions():
+    function = vars(mortice).get(name)
+    if function is None and name in _functions():
         function = getattr(mortice, name)
-        if callable(function):
-            return function
+    if callable(function):
+        return function
     try:
         return getattr(mortice.ops.aten, name)
     except AttributeError:
@@ -36,9 +37,9 @@ def bind(name: str) -> Any:
 @cache
 def _functions() -> frozenset[str]:
     """What core itself names: for any other name ``mortice`` would ask the installed plug-ins, and
-    read all their metadata again (20 ms).
+    read all their metadata again (20 ms). The set takes 0.1 ms, and most names need none.
     """
-    return frozenset(mortice.__dir__())  # as dir(), which sorts: 0.1 ms
+    return frozenset(mortice.__dir__())  # as dir(), which sorts
 
 
 def __getattr__(name: str) -> Any:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import sys
 import types
-from collections.abc import Iterable
 from typing import Any
 
 from mortice._capture.observer.framework import is_library
@@ -58,8 +57,12 @@ def mark_of(module: str) -> FileMark:
     if path is None:
         raise Unnamed(f"module {module}, which comes from no file")
     try:
-        stat = _stat(path)
-        if not path.endswith((".py", ".pyc")):
+        stat = os.stat(path)
+        if stat.st_mtime_ns > _began() or stat.st_ctime_ns > STARTED:
+            raise Unnamed(
+                f"module {module}, whose file was changed since it may have been imported"
+            )
+        if is_library(module) or not path.endswith((".py", ".pyc")):
             return stat.st_size, stat.st_mtime_ns
         key = path, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns
         found = _marks.get(key)
@@ -67,68 +70,11 @@ def mark_of(module: str) -> FileMark:
             with open(path, "rb") as file:
                 found = _marks[key] = hash_of(file.read())
     except OSError:
-        raise Unnamed(f"file {path}, which is gone") from None
+        raise Unnamed(f"module {module}, whose file is gone") from None
     return found
 
 
 _marks: dict[tuple[str, int, int, int], bytes] = {}
-
-
-def _stat(path: str) -> os.stat_result:
-    """Raises Unnamed where a file may not be what was imported."""
-    found = os.stat(path)
-    if found.st_mtime_ns > _began() or found.st_ctime_ns > STARTED:
-        raise Unnamed(f"file {path}, which was changed since it may have been imported")
-    return found
-
-
-#: A file of a package of the framework: its path there, its size and its time.
-PackageFile = tuple[str, int, int]
-
-
-def files_of(package: str) -> list[PackageFile]:
-    """The files of a package of which modules are imported: no other has a part in what a call did.
-
-    Raises Unnamed.
-    """
-    folder = _folder(package)
-    paths: set[str] = set()
-    for name, module in list(sys.modules.items()):
-        if name.partition(".")[0] == package and isinstance(module, types.ModuleType):
-            path = module.__dict__.get("__file__")
-            if type(path) is str:
-                if not path.startswith(folder):
-                    raise Unnamed(f"module {name}, which lies outside its package")
-                paths.add(path[len(folder) :])
-    return [(path, *_size_and_time(folder + path)) for path in sorted(paths)]
-
-
-def is_package(package: str, files: Iterable[PackageFile]) -> bool:
-    """Whether the package here has these files, imported or not. Raises Unnamed."""
-    folder = _folder(package)
-    return all(_size_and_time(folder + path) == (size, time) for path, size, time in files)
-
-
-def _folder(package: str) -> str:
-    path = _path(sys.modules.get(package))
-    if path is None:
-        raise Unnamed(f"package {package}, which has no files")
-    return os.path.dirname(path) + os.sep
-
-
-def _size_and_time(path: str) -> tuple[int, int]:
-    """As they were when this process looked first: the code that it has stays."""
-    found = _known.get(path)
-    if found is None:
-        try:
-            stat = _stat(path)
-        except OSError:
-            raise Unnamed(f"file {path}, which is gone") from None
-        found = _known[path] = stat.st_size, stat.st_mtime_ns
-    return found
-
-
-_known: dict[str, tuple[int, int]] = {}
 
 
 def _began() -> int:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import marshal
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from mortice._capture.identity import module_of
@@ -121,7 +121,7 @@ def _module(module: Any) -> Description:
 
 def _function(f: Any) -> Description:
     """A function by its name and code. What a user's has in its cells and defaults, guards say; of the
-    framework's they do not, and what one closes over is part of what it is.
+    framework's they do not, and what one has there is part of what it is.
     """
     module = f.__globals__.get("__name__")
     if type(module) is not str:
@@ -135,13 +135,26 @@ def _function(f: Any) -> Description:
             raise Unnamed(
                 f"what function {f.__qualname__} reads, which is trusted to be operators,"
             )
-    cells: Any = f.__closure__ if library else None
-    write = _own_cell if is_ours(module) else _cell
-    return "function", module, f.__qualname__, _code(f.__code__), *map(write, cells or ())
+    row = "function", module, f.__qualname__, _code(f.__code__)
+    if not library:
+        return row
+    cells: Any = map(_contents, f.__closure__ or ())
+    if is_ours(module):  # its defaults are as its sources say
+        return *row, *map(_loosely, cells)
+    named = sorted((f.__kwdefaults__ or {}).items())
+    defaults = (
+        *map(_loosely, f.__defaults__ or ()),
+        *[("keyword", n, _loosely(x)) for n, x in named],
+    )
+    return *row, *map(_known, cells), *defaults
 
 
-def _cell(cell: types.CellType) -> Description:
-    value = cell.cell_contents
+def _contents(cell: types.CellType) -> Any:
+    return cell.cell_contents
+
+
+def _known(value: Any) -> Description:
+    """What a function of the framework closes over."""
     if type(value) in _PLAIN:
         return type(value).__name__, repr(value)
     if type(value) is types.FunctionType and value.__closure__:
@@ -149,12 +162,14 @@ def _cell(cell: types.CellType) -> Description:
     return ("dtype", value.name) if type(value) is DType else describe(value)
 
 
-def _own_cell(cell: types.CellType) -> Description:
-    """Of core's functions no two differ in more than that (a test looks at all)."""
+def _loosely(value: Any) -> Description:
+    """The same, and of what has no name its type. Of core's functions no two differ in more than that (a
+    test looks at all).
+    """
     try:
-        return _cell(cell)
+        return _known(value)
     except Unnamed:
-        return ("a", type(cell.cell_contents).__name__)
+        return ("a", type(value).__name__)
 
 
 _PLAIN = (bool, int, float, str, type(None))
@@ -243,19 +258,26 @@ _DESCRIBE: dict[type, Callable[[Any], Description]] = {
 }
 
 
+def _modules(row: Any) -> Iterator[str]:
+    """The modules in which what a description speaks of was written."""
+    if row[0] in ("type", "module", "function"):
+        yield row[1]
+    for part in row:
+        if type(part) is tuple and part:
+            yield from _modules(part)
+
+
 class Writer:
     """Numbers for the objects that guards speak of, and what says that their sources are the same.
 
     Attributes:
         rows: (description, numbers of what it is made of), by number.
-        files: modules of users -> what the file that they come from is known by.
-        packages: packages of the framework, other than core, that have a part in it.
+        files: modules, other than Python's own and core's -> what their files are known by.
     """
 
     def __init__(self) -> None:
         self.rows: list[tuple[Description, list[int]]] = []
         self.files: dict[str, FileMark] = {}
-        self.packages: set[str] = set()
         self._numbers: dict[int, int] = {}
         self._keep: list[Any] = []
 
@@ -264,8 +286,8 @@ class Writer:
         found = self._numbers.get(id(value))
         if found is None:
             row = describe(value)
-            if row[0] in ("type", "module", "function"):
-                self.comes_from(row[1])
+            for module in _modules(row):
+                self.comes_from(module)
             parts = [self.number(x) for x in parts_of(value)]
             found = self._numbers[id(value)] = len(self.rows)
             self.rows.append((row, parts))
@@ -276,9 +298,7 @@ class Writer:
         """The code of a module has a part in what is written. Raises Unnamed if it has no file."""
         if is_ours(module) or is_standard(module):
             return  # known by core's sources, and by Python's version
-        if is_library(module):
-            self.packages.add(module.partition(".")[0])
-        elif module not in self.files:
+        if module not in self.files:
             self.files[module] = mark_of(module)
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from mortice._autograd.pending import PENDING
 from mortice._base.logging import active
-from mortice._capture.kept.files import Unnamed, files_of, is_package, mark_of
+from mortice._capture.kept.files import Unnamed, mark_of
 from mortice._capture.kept.guards import GuardReader, GuardWriter, Missed, read_value, write_value
 from mortice._capture.kept.naming import Writer, describe
 from mortice._capture.kept.retraced import Retraced
@@ -134,7 +134,7 @@ class KeptPlans:
         except Missed:
             self._failing = reader.at
             raise
-        if not _same_sources(*comes_from):
+        if not _same_sources(comes_from):
             return None
         return _stretch(self._segment, reader, *rest)
 
@@ -190,8 +190,7 @@ def _written(stretch: Stretch, fn: Any) -> Any:
     result = _outline(writer, stretch.result)
     outputs = [_output(whole[0]) for _, whole, _ in plan.fills]
     shape = plan.tracked, plan.tracked_inputs, stretch.plain, run.made
-    packages = [(name, files_of(name)) for name in sorted(names.packages)]
-    comes_from = sorted(names.files.items()), packages
+    comes_from = sorted(names.files.items())
     graph = text, list(captured.numbers), plan.segment.line
     return comes_from, guarded, leaves, numbers, result, outputs, shape, graph
 
@@ -262,12 +261,10 @@ def _stretch(
     return Stretch(reader.found, plain, 0, (run,), None, returned)
 
 
-def _same_sources(files: Sequence[Any], packages: Sequence[Any]) -> bool:
+def _same_sources(files: Sequence[Any]) -> bool:
     """Whether the files that an entry's objects came from are as they were."""
     try:
-        return all(mark_of(module) == mark for module, mark in files) and all(
-            is_package(name, known) for name, known in packages
-        )
+        return all(mark_of(module) == mark for module, mark in files)
     except Unnamed:
         return False
 
