@@ -163,7 +163,9 @@ class Variants:
         self.kinds = kinds
         self.count = len(kinds)
         self.snapshot = Snapshot()
-        self.programs: dict[Any, Any] = {}
+        self._programs: dict[Any, Any] = {}
+        #: The first one, as long as nobody asks what it is for.
+        self._found: Any = None
         #: Bytes of their arenas.
         self.held = 0
         self.templates = Templates(identity if self.snapshot.own.graph_cache else None)
@@ -179,14 +181,13 @@ class Variants:
         made: Variants = object.__new__(cls)
         made._set(graph, identity, frozenset(bound), symbolic, kinds)
         if first is not None:
-            plan, code = cache.restored(first[0]), first[1]
-            program = _loaded(plan, code)
+            program = _found(*first)
             if program is None:
                 return None
-            program.recipe = partial(_recipe, graph, plan.specs, _apart(plan.specs))
+            program.recipe = partial(_recipe_found, graph, first[0])
             program.graph = graph
-            made.programs[plan.specs] = made.last = program
-            made.held = _arena(program)
+            made.last = made._found = program
+            made.held = program.arena
         graph.meta.update(made.notes())
         return made
 
@@ -197,11 +198,15 @@ class Variants:
             return sorted(self.bound), True, self.kinds, None
         if self.bound or len(programs) != 1 or getattr(programs[0], "code_key", None) is None:
             return None
+        from .native.rows import form_of, plain
+
         try:
-            code = programs[0].code_key
-            return [], False, self.kinds, (cache.plain(programs[0].plan), code)
-        except cache.Uncacheable:
+            plan, code = programs[0].plan, programs[0].code_key
+            data = marshal.dumps(cache.plain(plan), 2)
+        except (cache.Uncacheable, ValueError):
             return None
+        form = form_of(plan)
+        return [], False, self.kinds, (data, code, None if form is None else plain(form))
 
     def notes(self) -> dict[str, Any]:
         """What is said of it in its graph's ``meta``."""
@@ -210,6 +215,15 @@ class Variants:
             "fusion": partial(shown.fusion, self),
             "artifact": self.artifact,
         }
+
+    @property
+    def programs(self) -> dict[Any, Any]:
+        """The programs by what tells their inputs' layouts from others."""
+        found = self._found
+        if found is not None:
+            self._programs[found.plan.specs] = found
+            self._found = None
+        return self._programs
 
     @property
     def plan(self) -> Any:
@@ -269,8 +283,7 @@ class Variants:
 
 def _arena(program: Any) -> int:
     """Bytes of a program's arena; of those that have none (run operator by operator, on a device) 0."""
-    plan = getattr(program, "plan", None)
-    return plan.arena if isinstance(plan, Plan) else 0
+    return getattr(program, "arena", 0)
 
 
 def _with_numbers(inputs: Sequence[Any]) -> tuple[Any, ...]:
@@ -447,6 +460,12 @@ def _recipe(
     return Recipe(gm, specs, same, numbers_of(gm, stand_ins), passed=False)
 
 
+def _recipe_found(graph: Callable[[], Any], data: bytes) -> Recipe:
+    """The recipe of what ``artifact`` kept."""
+    specs = _plan_in(data).specs
+    return _recipe(graph, specs, _apart(specs))
+
+
 def has_own_rules() -> bool:
     """True if users' functions lower operators, whichever these are."""
     user = sys.modules.get("mortice_inductor.lowering.user")
@@ -470,6 +489,25 @@ def _has_own_lowerings(gm: Any) -> bool:
 def _cached(key: bytes | None) -> Any:
     found = None if key is None else cache.read(key)
     return None if found is None else _loaded(*found)
+
+
+def _found(data: bytes, code: bytes, form: tuple[Any, ...] | None) -> Any:
+    """The program that ``artifact`` kept; None where its code is gone."""
+    from .native.rows import restored
+    from .runtime.code import NoCode, load_code, program_found
+
+    if form is None:
+        return _loaded(_plan_in(data), code)
+    try:
+        program = program_found(partial(_plan_in, data), restored(*form), load_code(code, None))
+    except NoCode:
+        return None
+    program.code_key = code
+    return program
+
+
+def _plan_in(data: bytes) -> Plan:
+    return cache.restored(marshal.loads(data))  # noqa: S302  checked by the hash of what it is part of
 
 
 def _loaded(plan: Plan, code: bytes) -> Any:

@@ -6,16 +6,13 @@ subclass of ndarray behind an input, a number of another type, a call while anot
 to the program itself. 0.3 us for two inputs and one output; the program takes 5.
 
 The machine code is one for all graphs, so that a graph costs no compilation here: it follows rows
-of words that say what the graph has (``Rows``).
+of words that say what the graph has (``rows``).
 """
 
 from __future__ import annotations
 
-import ctypes
-import math
 from collections.abc import Callable, Sequence
 from functools import cache
-from itertools import chain
 from types import BuiltinFunctionType
 from typing import TYPE_CHECKING, Any
 
@@ -25,143 +22,27 @@ from mortice.native import layout
 from mortice_llvm.cpython import Code, make, unsupported
 from mortice_llvm.cpython import layout as c
 
-from ..runtime.program import MADE, row_major
-from ..specs import NumberSpec, TensorSpec
+from .rows import ARGUMENT, FLOAT, FRESH, INTEGER, OBJECT, PLACE, ROWS, TENSOR, Form, Rows
 
 if TYPE_CHECKING:
     from ..runtime.program import Program
 
 NAME = "compiled graph"
 
-#: Above this many elements in inputs and outputs together other threads may run meanwhile; below,
-#: giving up the GIL and taking it again costs more than the kernels do.
-RELEASE = 16384
 
-#: Kinds of arguments, and of outputs.
-TENSOR, FLOAT, INTEGER = range(3)
-FRESH, ARGUMENT, OBJECT = range(3)
-
-#: Rows by name, with the number of words in each; the head has the count of rows and where they lie.
-ROWS: dict[str, int] = {
-    "arguments": 2,  # kind, byte of the table that takes a number
-    "inputs": 2,  # argument, byte of the table that takes the address of its memory
-    "blocks": 2,  # argument whose memory it is, if nobody else has that; where its bytes are
-    # dtype, dimensions, sizes, strides in bytes or 0 for row-major, byte of the table, block or -1, offset
-    "made": 7,
-    "functions": 1,  # address
-    "checks": 1,  # number among those made, whose first byte must be 0
-    "outputs": 3,  # kind, what (number among those made, argument, object), dtype
-}
-#: Single words of the head, before the two of each kind of rows.
-HEAD = ("busy", "table", "program", "release")
-_PLACE = {name: 8 * k for k, name in enumerate(HEAD)} | {
-    name: 8 * (len(HEAD) + 2 * k) for k, name in enumerate(ROWS)
-}
-
-
-class Rows:
-    """What the machine code follows, in one block of memory; keeps alive whatever the words point to."""
-
-    def __init__(self, program: Program) -> None:
-        plan = program.plan
-        state = program.new_state(shared=True)
-        self.kept: list[Any] = [program, state]
-        self._dtypes = program.dtypes
-        made = [row for row in plan.slots if row[2] in MADE]
-        number = {row[0]: k for k, row in enumerate(made)}
-        #: The block, and which words of it are distances from its start until it has one.
-        self._words: list[int] = [0] * (len(HEAD) + 2 * len(ROWS))
-        self._distances: list[int] = []
-        sizes = [self._sizes(row[3], row[4], self._dtypes[row[0]].itemsize) for row in made]
-        lent = {n: (block, offset) for n, block, offset in plan.lent}
-        blocks = [(k, self._sizes((size,), (1,), 1)[0]) for k, size in plan.blocks]
-        tables: dict[str, list[int]] = {
-            "arguments": [word for s in plan.specs for word in _argument(s)],
-            "inputs": [w for _, slot, kind, *_, source in plan.slots if kind == "input"
-                       for w in (source, 8 * slot)],
-            "blocks": [w for block in blocks for w in block],
-            "made": [w for row, at in zip(made, sizes)
-                     for w in (*self._made(row, *at), *lent.get(row[0], (-1, 0)))],
-            "functions": [program.library.address(step[1]) for step in plan.steps],
-            "checks": [number[n] for n, *_ in plan.checks],
-            "outputs": [w for kind, x in plan.outputs for w in self._output(kind, x, number)],
-        }  # fmt: skip
-        for k, (name, width) in enumerate(ROWS.items()):
-            place, first = len(HEAD) + 2 * k, len(self._words)
-            self._words[place : place + 2] = len(tables[name]) // width, 8 * first
-            self._distances.append(place + 1)
-            self._words += tables[name]
-            if name == "blocks":
-                self._distances += [first + width * i + 1 for i in range(len(blocks))]
-            if name == "made":
-                self._distances += [first + width * i + 2 + d for i, at in enumerate(sizes)
-                                    for d in range(2) if at[d]]  # fmt: skip
-        elements = sum(math.prod(row[3]) for row in plan.slots)
-        busy = ctypes.addressof(state.busy)
-        self._words[: len(HEAD)] = busy, state.address, id(program), int(elements > RELEASE)
-        block = np.array(self._words, np.int64)
-        self.address: int = block.__array_interface__["data"][0]
-        block[self._distances] += self.address
-        self.kept.append(block)
-
-    def _sizes(self, shape: Any, strides: Any, item: int) -> tuple[int, int]:
-        """Where the sizes and the strides in bytes are (0: row-major), from the block's start."""
-        at = 8 * len(self._words)
-        self._words += shape
-        if row_major(shape, strides):
-            return at, 0
-        self._words += [n * item for n in strides]
-        return at, at + 8 * len(shape)
-
-    def _object(self, thing: Any) -> int:
-        self.kept.append(thing)
-        return id(thing)
-
-    def _made(self, row: tuple[Any, ...], sizes: int, strides: int) -> list[int]:
-        dtype = self._object(self._dtypes[row[0]].numpy)
-        return [dtype, len(row[3]), sizes, strides, 8 * row[1]]
-
-    def _output(self, kind: str, x: Any, number: dict[int, int]) -> list[int]:
-        if kind == "buffer":
-            return [FRESH, number[x], self._object(self._dtypes[x])]
-        return [ARGUMENT, x, 0] if kind == "input" else [OBJECT, self._object(x), 0]
-
-
-def _argument(spec: Any) -> tuple[int, int]:
-    if isinstance(spec, TensorSpec):
-        return TENSOR, 0
-    return FLOAT if spec.dtype == "f64" else INTEGER, 8 * spec.slot
-
-
-def runner(program: Program) -> Callable[..., tuple[Any, ...]] | None:
+def runner(program: Program, form: Form | None) -> Callable[..., tuple[Any, ...]] | None:
     """``program`` as a builtin function, which goes to the program when anything is unusual; None
-    where it must stay Python's.
+    where it must stay Python's. ``form``: of its plan.
     """
-    if unsupported() is not None or not _native(program):
+    if unsupported() is not None or form is None or program.constants:
         return None
-    rows = Rows(program)
+    rows = Rows(program, form)
     return make(_machine(), NAME, first=(rows.address,), kept=(rows, *rows.kept))
 
 
 def is_runner(function: Any) -> bool:
     """Whether it is a compiled graph, which does the same in any dispatch mode."""
     return type(function) is BuiltinFunctionType and function.__name__ == NAME
-
-
-def _native(program: Program) -> bool:
-    """Whether everything in the program is of the kinds that the machine code knows."""
-    plan = program.plan
-    buffers = [x for kind, x in plan.outputs if kind == "buffer"]
-    shapes = [row[3] for row in plan.slots]
-    return (
-        not program.constants
-        and not plan.draws
-        and all(isinstance(s, TensorSpec | NumberSpec) for s in plan.specs)
-        and all(step[0] == "native" for step in plan.steps)
-        and len(buffers) == len(set(buffers))
-        and all(len(shape) <= 32 for shape in shapes)
-        and set(map(type, chain.from_iterable(shapes))) <= {int}
-    )
 
 
 # -- the machine code ------------------------------------------------------------------------------
@@ -212,7 +93,7 @@ class _Writer:
 
     def word(self, name: str, type_: str = "ptr", more: int = 0) -> str:
         """A word of the head."""
-        return self.code.field(self.head, _PLACE[name] + more, type_)
+        return self.code.field(self.head, PLACE[name] + more, type_)
 
     def rows(self, name: str, body: Callable[[str, str], None]) -> None:
         """``body(i, where row i lies)`` for each row."""

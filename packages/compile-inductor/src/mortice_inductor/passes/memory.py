@@ -105,4 +105,5 @@ def _aligned(size: int) -> int:
 
 
 def _by_size(life: Life) -> tuple[int, int, int]:
-    return -life.size, life.first, life.number
+    """Of two as large, the one that lives longer comes first: it has fewer places."""
+    return -life.size, life.first - life.last, life.number

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,6 +26,31 @@ _CPU = mortice.device("cpu")
 MADE = ("output", "boundary")
 
 
+class Table(NamedTuple):
+    """What the words of a plan hold before a call, and the memory that they point to: plain data.
+
+    Attributes:
+        words: 64-bit words, with the constants. arena: bytes.
+        temps: (word, offset in the arena) of what lies there.
+        blas: (name of a routine of BLAS, word).
+    """
+
+    words: bytes
+    arena: int
+    temps: tuple[tuple[int, int], ...]
+    blas: tuple[tuple[str, int], ...]
+
+
+def table_of(plan: Plan) -> Table:
+    """The table of a plan."""
+    words = (ctypes.c_int64 * max(plan.words, 1))()
+    first, constants = plan.constants
+    words[first : first + len(constants)] = constants
+    slot = {row[0]: row[1] for row in plan.slots}
+    temps = tuple((slot[number], offset) for number, offset in plan.offsets)
+    return Table(bytes(words), plan.arena, temps, tuple(plan.blas.items()))
+
+
 class State:
     """A table of words and an arena, for one call at a time.
 
@@ -36,23 +61,20 @@ class State:
 
     __slots__ = ("address", "arena", "busy", "floats", "words")
 
-    def __init__(self, plan: Plan, fixed: list[tuple[int, int]], shared: bool = False) -> None:
-        self.words = (ctypes.c_int64 * max(plan.words, 1))()
-        self.floats = (ctypes.c_double * max(plan.words, 1)).from_buffer(self.words)
+    def __init__(self, table: Table, blas: dict[str, int], shared: bool = False) -> None:
+        count = len(table.words) // 8
+        self.words = (ctypes.c_int64 * count).from_buffer_copy(table.words)
+        self.floats = (ctypes.c_double * count).from_buffer(self.words)
         self.address = ctypes.addressof(self.words)
-        first, constants = plan.constants
-        self.words[first : first + len(constants)] = constants
-        for slot, value in fixed:
-            self.words[slot] = value
-        base = COMMON.room(plan.arena) if shared and plan.arena else None
+        for name, slot in table.blas:
+            self.words[slot] = blas[name]
+        base = COMMON.room(table.arena) if shared and table.arena else None
         self.busy = ctypes.c_int64(0) if base is None else COMMON.busy
         if base is None:  # aligned by hand: numpy promises 16 bytes
-            self.arena = np.empty(plan.arena + 64, np.uint8)
+            self.arena = np.empty(table.arena + 64, np.uint8)
             base = -(-address(self.arena) // 64) * 64
-        offsets = dict(plan.offsets)
-        for number, slot, *_ in plan.slots:
-            if number in offsets:
-                self.words[slot] = base + offsets[number]
+        for slot, offset in table.temps:
+            self.words[slot] = base + offset
 
 
 def address(a: np.ndarray[Any, Any]) -> int:
@@ -80,19 +102,31 @@ class Program:
     graph: Callable[[], Any] | None = None
 
     def __init__(
-        self, plan: Plan, library: Library, blas: dict[str, int], constants: tuple[Any, ...]
-    ) -> None:
+        self, plan: Callable[[], Plan], table: Table, library: Library, blas: dict[str, int],
+        constants: tuple[Any, ...],
+    ) -> None:  # fmt: skip
         self.fast = self
-        self.plan = plan
+        self._plan = plan
+        self._table = table
+        self._blas = blas
         self.library = library
         self.constants = constants
         #: Numbers on which sizes depend, with the values that this plan is for.
         self.pinned: tuple[tuple[int, Any], ...] = ()
-        self._fixed = [(slot, blas[name]) for name, slot in plan.blas.items()]
         self._free: list[State] = []
 
     # What follows from the plan is made when it is first needed: mostly never, for programs that run
     # as a native function.
+
+    @cached_property
+    def plan(self) -> Plan:
+        """What it runs; found on disk, it is read when somebody asks."""
+        return self._plan()
+
+    @property
+    def arena(self) -> int:
+        """Bytes between kernels."""
+        return self._table.arena
 
     @cached_property
     def dtypes(self) -> dict[int, Any]:
@@ -148,7 +182,7 @@ class Program:
 
     def new_state(self, shared: bool = False) -> State:
         """A table for one call at a time; ``shared``: its arena is one that graphs have in common."""
-        return State(self.plan, self._fixed, shared)
+        return State(self._table, self._blas, shared)
 
     def fits(self, inputs: tuple[Any, ...]) -> bool:
         """True if the inputs are as the plan was made for."""
