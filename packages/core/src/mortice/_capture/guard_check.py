@@ -209,9 +209,13 @@ def memory_of(t: Any) -> Any:
 
 def is_like(c: TensorLike, t: Any) -> bool:
     """Whether a value is a tensor with this metadata."""
-    if type(t) is not c.cls or t.requires_grad != c.requires_grad:
+    if type(t) is not c.cls or t._t is not c.dtype:
         return False
-    if t._k != c.keys or t._t is not c.dtype or t.device != c.device:
+    if (
+        c.keys & K.VIEW and t.requires_grad != c.requires_grad
+    ):  # asked first: it sets the keys right
+        return False
+    if t._k != c.keys or t.device != c.device:
         return False
     if c.strides is None:
         if not t.is_contiguous() or len(t._a.shape) != len(c.shape):

@@ -312,6 +312,8 @@ class Reader:
         self._rows = rows
         self._objects: dict[int, Any] = {}
         self._numbers: dict[int, int] = {}
+        #: Code of functions that were described: by its address, which it keeps as long as they do.
+        self._codes: dict[int, Description] = {}
 
     def description(self, number: int) -> Description:
         """What the object with a number was."""
@@ -326,10 +328,12 @@ class Reader:
             return False
         row, parts = self._rows[number]
         try:
-            if describe(value) != row:
+            if (self._codes.get(id(value)) or describe(value)) != row:
                 return False
         except Unnamed:
             return False
+        if row[0] == "function":
+            self._codes[id(value.__code__)] = row[3]
         objects[number] = value
         self._numbers[id(value)] = number
         found = parts_of(value)
