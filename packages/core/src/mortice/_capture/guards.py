@@ -1,8 +1,10 @@
 """Guards as data: where a value was found, and what must hold of it.
 
 A guard is a ``Source`` (how the object is reached again at a later call) with a ``Condition``. Both
-are closed sets of frozen dataclasses, so that ``guard_code`` can turn a list of guards into one
-Python function, a backend can turn it into native code, and ``explain`` can print it.
+are closed sets of classes that only hold what they were made of, so that ``guard_code`` can turn a list
+of guards into one Python function, a backend can turn it into native code, and ``explain`` can print it.
+Nobody assigns to them; frozen dataclasses would say so, and take 6 ms of a program's start to declare,
+and three times as long to make.
 
 Sources start at an argument of the call or at a root, an object that is held. Everything else is
 reached from there by a path, so that no user's object is kept alive by being guarded; roots are
@@ -13,7 +15,6 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from types import BuiltinFunctionType, CodeType, ModuleType
 from typing import Any
 
@@ -139,41 +140,48 @@ _NAMED = ("function", "builtin_function_or_method", "method_descriptor", "wrappe
 # -- sources -------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
 class Argument:
     """An argument of the call: a position, or a keyword."""
 
-    key: int | str
+    __slots__ = ("key",)
+
+    def __init__(self, key: int | str) -> None:
+        self.key = key
 
     def __str__(self) -> str:
         return f"args[{self.key}]" if isinstance(self.key, int) else f"kwargs[{self.key!r}]"
 
 
-@dataclass(frozen=True, eq=False)
 class AllArguments:
     """The arguments of the call together."""
+
+    __slots__ = ()
 
     def __str__(self) -> str:
         return "the call"
 
 
-@dataclass(frozen=True, eq=False)
 class Root:
     """A held object from which others are reached."""
 
-    label: str
-    ref: Ref
+    __slots__ = ("label", "ref")
+
+    def __init__(self, label: str, ref: Ref) -> None:
+        self.label = label
+        self.ref = ref
 
     def __str__(self) -> str:
         return self.label
 
 
-@dataclass(frozen=True, eq=False)
 class DictItem:
     """``holder[key]`` of an exact dict (or an OrderedDict); the key is a plain value."""
 
-    holder: Source
-    key: Any
+    __slots__ = ("holder", "key")
+
+    def __init__(self, holder: Source, key: Any) -> None:
+        self.holder = holder
+        self.key = key
 
     def __str__(self) -> str:
         if isinstance(self.holder, InstanceDict):
@@ -181,59 +189,69 @@ class DictItem:
         return f"{self.holder}[{self.key!r}]"
 
 
-@dataclass(frozen=True, eq=False)
 class Element:
     """``holder[index]`` of a list or tuple."""
 
-    holder: Source
-    index: int
+    __slots__ = ("holder", "index")
+
+    def __init__(self, holder: Source, index: int) -> None:
+        self.holder = holder
+        self.index = index
 
     def __str__(self) -> str:
         return f"{self.holder}[{self.index}]"
 
 
-@dataclass(frozen=True, eq=False)
 class InstanceDict:
     """The ``__dict__`` of an instance whose class uses object's attribute lookup."""
 
-    holder: Source
+    __slots__ = ("holder",)
+
+    def __init__(self, holder: Source) -> None:
+        self.holder = holder
 
     def __str__(self) -> str:
         return f"{self.holder}.__dict__"
 
 
-@dataclass(frozen=True, eq=False)
 class Slot:
     """An attribute that a built-in descriptor reads: a slot, a function's ``__code__``."""
 
-    holder: Source
-    name: str
+    __slots__ = ("holder", "name")
+
+    def __init__(self, holder: Source, name: str) -> None:
+        self.holder = holder
+        self.name = name
 
     def __str__(self) -> str:
         return f"{self.holder}.{self.name}"
 
 
-@dataclass(frozen=True, eq=False)
 class CellContents:
     """What a closure's cell holds."""
 
-    holder: Source
-    name: str
+    __slots__ = ("holder", "name")
+
+    def __init__(self, holder: Source, name: str) -> None:
+        self.holder = holder
+        self.name = name
 
     def __str__(self) -> str:
         return f"{self.holder}.{self.name} (closure)"
 
 
-@dataclass(frozen=True, eq=False)
 class ClassAttribute:
     """What a lookup of ``name`` through the MRO of ``cls`` finds, as the descriptor itself.
 
     ``after``: begin behind that class (``super``).
     """
 
-    cls: type
-    name: str
-    after: type | None = None
+    __slots__ = ("after", "cls", "name")
+
+    def __init__(self, cls: type, name: str, after: type | None = None) -> None:
+        self.cls = cls
+        self.name = name
+        self.after = after
 
     def __str__(self) -> str:
         cls = type.__getattribute__(self.cls, "__qualname__")
@@ -242,11 +260,13 @@ class ClassAttribute:
         return f"class {cls}.{self.name}"
 
 
-@dataclass(frozen=True, eq=False)
 class GlobalState:
     """State of the framework: see ``STATE``."""
 
-    name: str
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
 
     def __str__(self) -> str:
         return self.name
@@ -269,99 +289,115 @@ Source = (
 # -- conditions ----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
 class HasForm:
     """How many arguments are given by position, and which by name, in order."""
 
-    count: int
-    names: tuple[str, ...]
+    __slots__ = ("count", "names")
+
+    def __init__(self, count: int, names: tuple[str, ...]) -> None:
+        self.count = count
+        self.names = names
 
     def __str__(self) -> str:
         named = f" and {', '.join(self.names)} by name" if self.names else ""
         return f"has {self.count} arguments by position{named}"
 
 
-@dataclass(frozen=True, eq=False)
 class IsMissing:
     """The lookup finds nothing."""
+
+    __slots__ = ()
 
     def __str__(self) -> str:
         return "is missing"
 
 
-@dataclass(frozen=True, eq=False)
 class IsObject:
     """It is that very object."""
 
-    ref: Ref
+    __slots__ = ("ref",)
+
+    def __init__(self, ref: Ref) -> None:
+        self.ref = ref
 
     def __str__(self) -> str:
         return f"is {self.ref}"
 
 
-@dataclass(frozen=True, eq=False)
 class Equals:
     """It is a plain value that cannot be told from this one (see ``same_value``)."""
 
-    value: Any
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
 
     def __str__(self) -> str:
         return f"== {_show(self.value)}"
 
 
-@dataclass(frozen=True, eq=False)
 class HasType:
     """Its exact type."""
 
-    cls: type
+    __slots__ = ("cls",)
+
+    def __init__(self, cls: type) -> None:
+        self.cls = cls
 
     def __str__(self) -> str:
         return f"has type {type.__getattribute__(self.cls, '__qualname__')}"
 
 
-@dataclass(frozen=True, eq=False)
 class HasLength:
     """Number of entries of a list, dict, tuple or set."""
 
-    length: int
+    __slots__ = ("length",)
+
+    def __init__(self, length: int) -> None:
+        self.length = length
 
     def __str__(self) -> str:
         return f"has {self.length} entries"
 
 
-@dataclass(frozen=True, eq=False)
 class HasKeys:
     """The keys of a dict, plain values, in order."""
 
-    keys: tuple[Any, ...]
+    __slots__ = ("keys",)
+
+    def __init__(self, keys: tuple[Any, ...]) -> None:
+        self.keys = keys
 
     def __str__(self) -> str:
         return f"has keys {_show(self.keys)}"
 
 
-@dataclass(frozen=True, eq=False)
 class Holds:
     """Whether a set or dict holds a plain value."""
 
-    value: Any
-    found: bool
+    __slots__ = ("found", "value")
+
+    def __init__(self, value: Any, found: bool) -> None:
+        self.value = value
+        self.found = found
 
     def __str__(self) -> str:
         return f"{'holds' if self.found else 'does not hold'} {_show(self.value)}"
 
 
-@dataclass(frozen=True, eq=False)
 class IsSame:
     """It is the object at another source, or (``same=False``) is not."""
 
-    other: Source
-    same: bool = True
+    __slots__ = ("other", "same")
+
+    def __init__(self, other: Source, same: bool = True) -> None:
+        self.other = other
+        self.same = same
 
     def __str__(self) -> str:
         return f"{'is' if self.same else 'is not'} {self.other}"
 
 
-@dataclass(frozen=True, eq=False)
 class TensorLike:
     """Metadata of a tensor.
 
@@ -370,13 +406,25 @@ class TensorLike:
     the tensor begins is no part of it.
     """
 
-    cls: type
-    keys: int
-    dtype: Any
-    shape: tuple[int | None, ...]
-    strides: tuple[int, ...] | None
-    requires_grad: bool
-    device: Any
+    __slots__ = ("cls", "device", "dtype", "keys", "requires_grad", "shape", "strides")
+
+    def __init__(
+        self,
+        cls: type,
+        keys: int,
+        dtype: Any,
+        shape: tuple[int | None, ...],
+        strides: tuple[int, ...] | None,
+        requires_grad: bool,
+        device: Any,
+    ) -> None:
+        self.cls = cls
+        self.keys = keys
+        self.dtype = dtype
+        self.shape = shape
+        self.strides = strides
+        self.requires_grad = requires_grad
+        self.device = device
 
     def __str__(self) -> str:
         sizes = ", ".join("any" if n is None else str(n) for n in self.shape)
@@ -384,23 +432,27 @@ class TensorLike:
         return f"is a {self.dtype!r} tensor of shape ({sizes}) on {self.device}{grad}"
 
 
-@dataclass(frozen=True, eq=False)
 class SizesFit:
     """The sizes of these tensors together are some that a graph was made for."""
 
-    sources: tuple[Source, ...]
-    fits: Callable[[Sequence[Any]], bool]
+    __slots__ = ("fits", "sources")
+
+    def __init__(self, sources: tuple[Source, ...], fits: Callable[[Sequence[Any]], bool]) -> None:
+        self.sources = sources
+        self.fits = fits
 
     def __str__(self) -> str:
         return f"and {len(self.sources) - 1} more have sizes that the graph is for"
 
 
-@dataclass(frozen=True, eq=False)
 class Apart:
     """Shares no memory with the tensor at another source (matters where one is written)."""
 
-    other: Source
-    apart: bool = True
+    __slots__ = ("apart", "other")
+
+    def __init__(self, other: Source, apart: bool = True) -> None:
+        self.other = other
+        self.apart = apart
 
     def __str__(self) -> str:
         return f"{'shares no' if self.apart else 'shares its'} storage with {self.other}"
@@ -422,16 +474,18 @@ Condition = (
 )
 
 
-@dataclass(frozen=True, eq=False)
 class Guard:
     """``condition`` must hold of what is found at ``source``.
 
     ``stage`` counts the tensor values that Python had read before: a guard is checked no earlier.
     """
 
-    source: Source
-    condition: Condition
-    stage: int = 0
+    __slots__ = ("condition", "source", "stage")
+
+    def __init__(self, source: Source, condition: Condition, stage: int = 0) -> None:
+        self.source = source
+        self.condition = condition
+        self.stage = stage
 
     def __str__(self) -> str:
         return f"{self.source} {self.condition}"

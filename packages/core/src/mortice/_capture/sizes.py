@@ -79,7 +79,8 @@ def _guards(stretch: Stretch, run: Run, now: Outline, variant: Variant) -> tuple
             if c.strides != contiguous_strides(c.shape):  # type: ignore[arg-type]
                 return None
             shape = tuple(None if d in dims else n for d, n in enumerate(c.shape))
-            guard = replace(guard, condition=replace(c, shape=shape, strides=None))
+            c = TensorLike(c.cls, c.keys, c.dtype, shape, None, c.requires_grad, c.device)
+            guard = Guard(guard.source, c, guard.stage)
         found.append(guard)
     fits = SizesFit(tuple(sources), _fits(now, variant))
     return (*found, Guard(sources[0], fits, 0))
