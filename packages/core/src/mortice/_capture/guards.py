@@ -3,7 +3,7 @@
 A guard is a ``Source`` (how the object is reached again at a later call) with a ``Condition``. Both
 are closed sets of classes that only hold what they were made of, so that ``guard_code`` can turn a list
 of guards into one Python function, a backend can turn it into native code, and ``explain`` can print it.
-Nobody assigns to them; frozen dataclasses would say so, and take 6 ms of a program's start to declare,
+Nobody assigns to them; frozen dataclasses would say so, and take 4 ms of a program's start to declare,
 and three times as long to make.
 
 Sources start at an argument of the call or at a root, an object that is held. Everything else is

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from types import MemberDescriptorType
 from typing import Any
 
@@ -18,56 +17,70 @@ from mortice._capture.observer.framework import is_tensor
 from mortice._capture.observer.watch import Watch, is_plain
 
 
-@dataclass(frozen=True, eq=False)
 class Plain:
     """A value that is the same object every time."""
 
-    value: Any
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
 
 
-@dataclass(frozen=True, eq=False)
 class TensorOf:
     """A tensor, as the recorded call had it; later an operand of the plan."""
 
-    tensor: Any
+    __slots__ = ("tensor",)
+
+    def __init__(self, tensor: Any) -> None:
+        self.tensor = tensor
 
 
-@dataclass(frozen=True, eq=False)
 class Found:
     """An object that is found at a source."""
 
-    source: Source
+    __slots__ = ("source",)
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
 
 
-@dataclass(frozen=True, eq=False)
 class Container:
     """A container made by the call; ``number`` tells it from others and is the same for the same.
 
     ``make`` takes the list of the items.
     """
 
-    number: int
-    make: Callable[[list[Any]], Any]
-    items: tuple[Any, ...]
-    kind: str
+    __slots__ = ("items", "kind", "make", "number")
+
+    def __init__(
+        self, number: int, make: Callable[[list[Any]], Any], items: tuple[Any, ...], kind: str
+    ) -> None:
+        self.number = number
+        self.make = make
+        self.items = items
+        self.kind = kind
 
 
-@dataclass(frozen=True)
 class Keyed:
     """Makes a dict of a class: ``keys`` in order, with the items that it is called with."""
 
-    kind: type
-    keys: tuple[Any, ...]
+    __slots__ = ("keys", "kind")
+
+    def __init__(self, kind: type, keys: tuple[Any, ...]) -> None:
+        self.kind = kind
+        self.keys = keys
 
     def __call__(self, items: list[Any]) -> Any:
         return self.kind(zip(self.keys, items))
 
 
-@dataclass(frozen=True, eq=False)
 class Again:
     """A container that stands elsewhere in the outline, too."""
 
-    number: int
+    __slots__ = ("number",)
+
+    def __init__(self, number: int) -> None:
+        self.number = number
 
 
 Outline = Plain | TensorOf | Found | Container | Again

@@ -11,7 +11,6 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from mortice._capture import reasons as told
@@ -293,7 +292,7 @@ def _with_earlier_guards(stretch: Any, plan: Any, node: Any) -> Any:
         at = at.parent
     earlier = [g for s in plan.stretches[: node.depth + 1] for g in s.guards]
     more = tuple(g for g in earlier if _guard_key(g) not in known)
-    return replace(stretch, given=(*more, *stretch.guards)) if more else stretch
+    return stretch.guarded((*more, *stretch.guards), stretch.runs) if more else stretch
 
 
 def _guard_key(guard: Guard) -> Any:

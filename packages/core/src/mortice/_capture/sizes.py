@@ -7,7 +7,6 @@ from a size, and Python must not have read one: then the path recorded is the pa
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 from mortice._capture.family import Outline, Variant, outline
@@ -42,7 +41,7 @@ def for_any_sizes(plan: ReplayPlan, compiled: Any, sizes_read: bool) -> ReplayPl
     guards = _guards(stretch, run, now, variant)
     if guards is None:
         return plan
-    return ReplayPlan((replace(stretch, given=guards, runs=(replace(run, any_sizes=True),)),))
+    return ReplayPlan((stretch.guarded(guards, (run.of_any_sizes(),)),))
 
 
 def _finds(result: Any) -> bool:

@@ -26,6 +26,9 @@ class Unbound(NamedTuple):
 
     def bind(self) -> ref[Any]:
         """The function; where it is another one after all, what no object is."""
+        getattr(
+            sys.modules["mortice"], self.name, None
+        )  # it knows where; others ask for all its names
         found = getattr(sys.modules[self.module], self.name, None)
         try:
             if describe(found) == self.function:

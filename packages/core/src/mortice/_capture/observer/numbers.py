@@ -8,27 +8,30 @@ Whatever else looks at it settles it: it becomes the plain number, and its value
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from mortice._capture.guards import Equals, Source
 from mortice._dispatch.state import THREAD
 
 
-@dataclass(frozen=True, eq=False)
 class Given:
     """A number that is found at a source."""
 
-    source: Source
+    __slots__ = ("source",)
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
 
 
-@dataclass(frozen=True, eq=False)
 class Computed:
     """``left symbol right`` of numbers; a plain number stands for itself."""
 
-    symbol: str
-    left: Any
-    right: Any
+    __slots__ = ("left", "right", "symbol")
+
+    def __init__(self, symbol: str, left: Any, right: Any) -> None:
+        self.symbol = symbol
+        self.left = left
+        self.right = right
 
 
 #: Operations that never raise on numbers, with how they are computed. Division is not among them.
