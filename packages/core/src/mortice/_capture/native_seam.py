@@ -9,7 +9,6 @@ the native one does not take goes there.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from mortice._capture.guards import Guard, Source
@@ -18,7 +17,6 @@ from mortice._capture.guards import Guard, Source
 NATIVE_AFTER = 8
 
 
-@dataclass(frozen=True, eq=False)
 class Direct:
     """A plan of one segment whose outputs are the results.
 
@@ -32,15 +30,25 @@ class Direct:
         settle: ``settle(outs, wanted) -> result``, for outputs that are not row-major after all.
     """
 
-    run: Callable[..., Sequence[Any]]
-    operands: tuple[tuple[int | None, Any], ...]
-    outputs: tuple[tuple[int, int], ...]
-    plain: bool
-    kind: str
-    settle: Callable[[Any, Any], Any]
+    __slots__ = ("kind", "operands", "outputs", "plain", "run", "settle")
+
+    def __init__(
+        self,
+        run: Callable[..., Sequence[Any]],
+        operands: tuple[tuple[int | None, Any], ...],
+        outputs: tuple[tuple[int, int], ...],
+        plain: bool,
+        kind: str,
+        settle: Callable[[Any, Any], Any],
+    ) -> None:
+        self.run = run
+        self.operands = operands
+        self.outputs = outputs
+        self.plain = plain
+        self.kind = kind
+        self.settle = settle
 
 
-@dataclass(frozen=True, eq=False)
 class NativePlan:
     """A plan that is one stretch: guards, what it needs, how it ends.
 
@@ -53,16 +61,27 @@ class NativePlan:
         miss: ``miss(*args, **kwargs) -> result``, for calls that do not pass the guards.
     """
 
-    guards: tuple[Guard, ...]
-    wanted: tuple[Source, ...]
-    finish: Callable[[tuple[Any, ...]], Any]
-    direct: Direct | None
-    args: Sequence[Any]
-    kwargs: dict[str, Any]
-    miss: Callable[..., Any]
+    __slots__ = ("args", "direct", "finish", "guards", "kwargs", "miss", "wanted")
+
+    def __init__(
+        self,
+        guards: tuple[Guard, ...],
+        wanted: tuple[Source, ...],
+        finish: Callable[[tuple[Any, ...]], Any],
+        direct: Direct | None,
+        args: Sequence[Any],
+        kwargs: dict[str, Any],
+        miss: Callable[..., Any],
+    ) -> None:
+        self.guards = guards
+        self.wanted = wanted
+        self.finish = finish
+        self.direct = direct
+        self.args = args
+        self.kwargs = kwargs
+        self.miss = miss
 
 
-@dataclass(frozen=True)
 class NativeRecorder:
     """Native forms of what a recorder does in every call; each leaves the unusual to Python.
 
@@ -84,21 +103,36 @@ class NativeRecorder:
             running them. They stay the objects that they are.
     """
 
-    recording: Callable[[Any, str, Callable[..., Any]], Callable[..., Any]]
-    finish: Callable[[Any, Any, Any], bool]
-    call: Callable[[Any, list[Any], Callable[..., Any], Callable[..., Any]], Callable[..., Any]]
-    quick: Callable[..., Any]
-    take_over: Callable[[], None]
-    give_back: Callable[[], None]
+    __slots__ = ("call", "finish", "give_back", "quick", "recording", "take_over")
+
+    def __init__(
+        self,
+        recording: Callable[[Any, str, Callable[..., Any]], Callable[..., Any]],
+        finish: Callable[[Any, Any, Any], bool],
+        call: Callable[
+            [Any, list[Any], Callable[..., Any], Callable[..., Any]], Callable[..., Any]
+        ],
+        quick: Callable[..., Any],
+        take_over: Callable[[], None],
+        give_back: Callable[[], None],
+    ) -> None:
+        self.recording = recording
+        self.finish = finish
+        self.call = call
+        self.quick = quick
+        self.take_over = take_over
+        self.give_back = give_back
 
 
 #: The native recorder, if there is one.
 NATIVE_RECORDER: list[NativeRecorder] = []
 
 
-@dataclass(frozen=True)
 class NativeEntry:
     """What ``native_entry(plan)`` gives: the callable, and how many calls it has answered."""
 
-    call: Callable[..., Any]
-    answered: Callable[[], int]
+    __slots__ = ("answered", "call")
+
+    def __init__(self, call: Callable[..., Any], answered: Callable[[], int]) -> None:
+        self.call = call
+        self.answered = answered

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Any
 
 from mortice._tensor import generator as generators
@@ -12,7 +11,6 @@ from mortice._tensor.generator import Generator
 from mortice._types.device import Device
 
 
-@dataclass(frozen=True)
 class Draws:
     """What one segment draws, by position after the first of its numbers.
 
@@ -23,10 +21,15 @@ class Draws:
         without: the first draw of operators that have no generator argument, or None.
     """
 
-    device: Device
-    count: int
-    inputs: tuple[int, ...]
-    without: int | None
+    __slots__ = ("count", "device", "inputs", "without")
+
+    def __init__(
+        self, device: Device, count: int, inputs: tuple[int, ...], without: int | None
+    ) -> None:
+        self.device = device
+        self.count = count
+        self.inputs = inputs
+        self.without = without
 
     def again(self, notes: list[Any] | None) -> tuple[tuple[Generator, ...], Any]:
         """(generators for the graph, a context manager for the run or None).

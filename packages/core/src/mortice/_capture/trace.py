@@ -5,11 +5,9 @@ A replay plan is made from it: everything is listed in the order in which it hap
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
 
-@dataclass(frozen=True)
 class SegmentRun:
     """One segment that ran.
 
@@ -24,17 +22,29 @@ class SegmentRun:
         drawn: what it drew from a default generator without being given one (``DefaultDraws.found``).
     """
 
-    segment: Any
-    leaves: list[Any]
-    numbers: list[Any]
-    generators: list[Any]
-    plan: Any
-    made: list[Any]
-    outputs: Any
-    drawn: Any = None
+    __slots__ = ("drawn", "generators", "leaves", "made", "numbers", "outputs", "plan", "segment")
+
+    def __init__(
+        self,
+        segment: Any,
+        leaves: list[Any],
+        numbers: list[Any],
+        generators: list[Any],
+        plan: Any,
+        made: list[Any],
+        outputs: Any,
+        drawn: Any = None,
+    ) -> None:
+        self.segment = segment
+        self.leaves = leaves
+        self.numbers = numbers
+        self.generators = generators
+        self.plan = plan
+        self.made = made
+        self.outputs = outputs
+        self.drawn = drawn
 
 
-@dataclass(frozen=True)
 class ValueRead:
     """Python got to know a value.
 
@@ -46,19 +56,27 @@ class ValueRead:
         value: the number that Python got; None where it got memory.
     """
 
-    after: int
-    tensor: Any
-    kind: str
-    value: Any
+    __slots__ = ("after", "kind", "tensor", "value")
+
+    def __init__(self, after: int, tensor: Any, kind: str, value: Any) -> None:
+        self.after = after
+        self.tensor = tensor
+        self.kind = kind
+        self.value = value
 
 
-@dataclass
 class CallTrace:
-    """The record of one call; complete, and not changed any more, when the call has returned."""
+    """The record of one call; complete, and not changed any more, when the call has returned.
 
-    runs: list[SegmentRun] = field(default_factory=list[SegmentRun])
-    values: list[ValueRead] = field(default_factory=list[ValueRead])
-    #: Operators that ran by themselves between segments: (segments that had run, operator's name).
-    immediate: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])
-    #: Where graphs ended before the function did (``breaks.Break``).
-    breaks: list[Any] = field(default_factory=list[Any])
+    Attributes:
+        immediate: operators that ran by themselves between segments: (segments that had run, operator's name).
+        breaks: where graphs ended before the function did (``breaks.Break``).
+    """
+
+    __slots__ = ("breaks", "immediate", "runs", "values")
+
+    def __init__(self) -> None:
+        self.runs: list[SegmentRun] = []
+        self.values: list[ValueRead] = []
+        self.immediate: list[tuple[int, str]] = []
+        self.breaks: list[Any] = []
