@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -223,3 +226,14 @@ def test_gelu_of_infinities(dtype: m.dtype, count: int) -> None:
     assert m.equal(y[-5:], m.tensor([0, inf, 0, 100, 0], dtype=dtype))
     assert x.grad is not None
     assert m.equal(x.grad[-5:], m.tensor([0, 1, 0, 1, 0.5], dtype=dtype))
+
+
+def test_code_is_kept_where_the_configuration_has_it(tmp_path: Path) -> None:
+    pytest.importorskip("mortice_llvm")
+    code = (
+        "import mortice, sys\n"
+        "mortice.config.cache_dir = sys.argv[1]\n"
+        "mortice.rand(100_000).exp()\n"
+    )  # fmt: skip
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)
+    assert list((tmp_path / "llvm").glob("*.o"))

@@ -14,6 +14,14 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 
 @pytest.fixture
+def fresh_cache(tmp_path: Path) -> Iterator[Path]:
+    """A cache of the test's own."""
+    mortice.config.cache_dir = str(tmp_path)
+    yield tmp_path
+    del mortice.config.cache_dir
+
+
+@pytest.fixture
 def two_threads() -> Iterator[None]:
     """Our pool with two threads; ``test_shapes`` has one for BLAS, too."""
     before = mortice.get_num_threads()

@@ -72,10 +72,9 @@ def test_no_tool_is_looked_for_and_no_process_started(tmp_path: Path) -> None:
 
 
 def test_a_hit_is_for_the_same_in_everything(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, fresh_cache: Path
 ) -> None:
     """Another option, another version, another source, a lowering of one's own: each is a miss."""
-    monkeypatch.setenv("MORTICE_CACHE_DIR", str(tmp_path))
     compiled: list[Any] = []
     original = front._compiled
     monkeypatch.setattr(front, "_compiled", lambda *a: compiled.append(a) or original(*a))
@@ -99,15 +98,14 @@ def test_a_hit_is_for_the_same_in_everything(
         m.setitem(user.USER, "exp.default", LOWERINGS["exp.default"])
         assert [misses(), misses()] == [1, 1]  # what a function does cannot be written down
     assert misses() == 0
-    for entry in (tmp_path / "llvm").iterdir():
+    for entry in (fresh_cache / "llvm").iterdir():
         entry.write_bytes(entry.read_bytes()[:-1] + b"?")
     assert [misses(), misses()] == [1, 0]
 
 
 def test_a_plan_whose_blas_is_gone_is_a_miss(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, fresh_cache: Path
 ) -> None:
-    monkeypatch.setenv("MORTICE_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr("mortice_inductor.passes.epilogue.prefers_blas", lambda *given: "asked for")
     compiled: list[Any] = []
     original = front._compiled

@@ -52,8 +52,7 @@ class Counts:
 
 
 @pytest.fixture
-def counts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Counts:
-    monkeypatch.setenv("MORTICE_CACHE_DIR", str(tmp_path))
+def counts(monkeypatch: pytest.MonkeyPatch, fresh_cache: Path) -> Counts:
     return Counts(monkeypatch)
 
 

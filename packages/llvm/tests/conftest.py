@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+import os
+from functools import partial
 
 import numpy as np
 import pytest
 
 from mortice_llvm import kernels, target
+from mortice_llvm.runtime import cache
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -16,6 +19,12 @@ def _own_cache(tmp_path_factory):
     patch.setenv("MORTICE_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
     yield
     patch.undo()
+
+
+@pytest.fixture(autouse=True)
+def _by_the_variable(monkeypatch):
+    """Entries lie where the variable says, whoever else uses the package in this process."""
+    monkeypatch.setattr(cache, "_chosen", partial(os.environ.get, "MORTICE_CACHE_DIR"))
 
 
 def _runnable() -> list[str]:

@@ -106,6 +106,13 @@ def test_the_directory_is_where_core_has_it(monkeypatch, tmp_path):
     assert cache.directory() == str(tmp_path / "kept" / "llvm")
 
 
+def test_a_program_may_say_where_the_directory_is(tmp_path):
+    cache.follow(lambda: str(tmp_path))
+    assert cache.directory() == str(tmp_path / "llvm")
+    cache.follow(lambda: None)
+    assert cache.directory().startswith(os.path.expanduser("~"))
+
+
 def test_many_processes_fill_one_cache(tmp_path):
     code = textwrap.dedent(GELU)
     env = {

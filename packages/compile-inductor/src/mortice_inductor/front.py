@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import mortice
+from mortice import config
 from mortice.backend import active_logger, replaced_operators
 from mortice.errors import ArgumentError, BackendFailed, CompileError
 from mortice.fx import symbols
@@ -23,6 +24,8 @@ from .plan import Plan
 from .shown import Recipe
 from .specs import DataDependent, NumberSpec, OtherSpec, Spec, TensorSpec, specs_of
 from .templates import Templates
+
+objects.follow(lambda: config.cache_dir)
 
 if TYPE_CHECKING:
     from .sizing import Planned

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from mortice import config
+
 #: From this many elements a native kernel, whose call costs 3 us, beats one pass of numpy,
 LARGE = 16384
 #: several passes,
@@ -15,6 +17,17 @@ COSTLY = 4096
 SLOW = 256
 
 _FOUND: dict[tuple[str, str, np.dtype[Any]], Callable[..., None] | None] = {}
+
+
+def native_kernels() -> Any:
+    """``mortice_llvm.kernels``, whose code is kept where the configuration has it; ModuleNotFoundError
+    where mortice_llvm is not installed.
+    """
+    from mortice_llvm import kernels
+    from mortice_llvm.runtime import cache
+
+    cache.follow(lambda: config.cache_dir)
+    return kernels
 
 
 def pointwise(name: str, dtype: np.dtype[Any]) -> Callable[..., None] | None:
@@ -30,7 +43,7 @@ def _find(family: str, name: str, dtype: np.dtype[Any]) -> Callable[..., None] |
     if key in _FOUND:
         return None
     try:
-        from mortice_llvm import kernels
+        kernels = native_kernels()
         from mortice_llvm.errors import NotAvailable
     except ModuleNotFoundError:
         _FOUND[key] = None

@@ -14,6 +14,8 @@ import mortice
 from mortice.backend import generator_for, random_draws, shape_rule, wrap
 from mortice.errors import NoKernel, ShapeError
 
+from ._native import native_kernels
+
 Kernel = Callable[..., Any]
 Array = np.ndarray[Any, Any]
 
@@ -27,7 +29,7 @@ def _fills() -> Any:
     global _native
     if _native is None:
         try:
-            from mortice_llvm import kernels
+            kernels = native_kernels()
             from mortice_llvm.errors import NotAvailable
         except ImportError:
             _native = False

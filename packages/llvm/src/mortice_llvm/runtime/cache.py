@@ -2,8 +2,8 @@
 
 An entry is a head (magic, hash of the object) and the object. It is written to a temporary file
 and renamed, so readers see whole entries; one that is damaged all the same counts as a miss and
-is written anew. The directory is ``$MORTICE_CACHE_DIR/llvm``, else the platform's cache
-directory. A directory that cannot be written leaves the cache empty: kernels are then compiled in
+is written anew. The directory is ``$MORTICE_CACHE_DIR/llvm``, or where ``follow`` said, else the
+platform's cache directory. A directory that cannot be written leaves the cache empty: kernels are then compiled in
 each process.
 """
 
@@ -11,12 +11,23 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
+from functools import partial
 
 from .._version import __version__
 
 MAGIC = b"MRTOBJ1\n"
 _LIMIT = 512 << 20
 _source_hash: bytes | None = None
+_chosen: Callable[[], str | None] = partial(os.environ.get, "MORTICE_CACHE_DIR")
+
+
+def follow(chosen: Callable[[], str | None]) -> None:
+    """Let entries lie where a program's configuration has them: ``chosen()`` gives the directory of all
+    that it keeps, in a folder of which they then are; None for the platform's.
+    """
+    global _chosen
+    _chosen = chosen
 
 
 def digest(*parts: bytes) -> bytes:
@@ -34,7 +45,7 @@ def digest(*parts: bytes) -> bytes:
 
 def directory() -> str:
     """Where entries lie (the directory may not exist yet)."""
-    root = os.environ.get("MORTICE_CACHE_DIR")
+    root = _chosen()
     if root:
         return os.path.join(os.path.abspath(os.path.expanduser(root)), "llvm")
     if sys.platform == "win32":
