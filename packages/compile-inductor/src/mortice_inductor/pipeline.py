@@ -439,8 +439,8 @@ class _Emission:
     def _donors(
         self, parts: list[Any], first: dict[int, int], last: dict[int, int]
     ) -> list[memory.Life]:
-        """Inputs that are donated, and neither written to nor given back; none where Python runs some of the steps,
-        since an operator may hand out views of what it is given.
+        """Inputs that are donated, and neither written to nor given back; none where Python runs some
+        of the steps, since an operator may hand out views of what it is given.
         """
         roots = self.fused.roots
         seen = {k for k, _ in roots.writes} | {v[1] for v in roots.outputs if type(v) is tuple}

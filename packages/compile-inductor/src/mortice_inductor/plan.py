@@ -23,11 +23,12 @@ class Plan(NamedTuple):
     The table of ``words`` 64-bit words holds, in this order: numbers that the caller gives, seed
     and offset of ``draws`` random operators (from ``draw_slot`` on), addresses of BLAS routines,
     addresses of buffers, constants. ``slots`` has (number, word, kind, shape, strides, dtype,
-    source) of each buffer; ``offsets`` its place in the arena. ``blocks`` are (input, bytes) of memory
-    that is written to where the call alone has that input, and in place of which there is new memory
-    elsewhere; ``lent`` are (buffer, block, offset) of the outputs that lie there. A step is ("native", function,
-    labels of its kernels) or a CallStep. An output is ("buffer", number), ("input", k) or
-    ("object", x). ``checks`` are (buffer of a bool that must be false, then the fields of a ``Refusal``).
+    source) of each buffer; ``offsets`` its place in the arena. ``blocks`` are (input, bytes) of
+    memory that is written to where the call alone has that input, and in place of which there is new
+    memory elsewhere; ``lent`` are (buffer, block, offset) of the outputs that lie there. A step is
+    ("native", function, labels of its kernels) or a CallStep. An output is ("buffer", number),
+    ("input", k) or ("object", x). ``checks`` are (buffer of a bool that must be false, then the fields
+    of a ``Refusal``).
     """
 
     words: int
