@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from inductor_graphs import graph
 import mortice
 import mortice.nn.functional as F
 from mortice import Tensor
+from mortice.errors import ArgumentError, AutogradError, DTypeError
 from mortice.testing import assert_close
 from mortice_inductor import compile_fx
 from mortice_inductor.passes.memory import FILLED, LEAST_DONOR, LEAST_GUEST, Life, lend
@@ -122,6 +124,53 @@ def test_what_a_hook_makes_anew_may_be() -> None:
             loss = f(x, *parameters)
         for retained in (True, False):
             _close(_gradients(loss, parameters, retain_graph=retained), expected)
+
+
+_OTHERS: dict[str, tuple[Callable[[Any], Any], type[Exception]]] = {
+    "half": (lambda a: a[: len(a) // 2].copy(), AutogradError),
+    "row": (lambda a: a[:1].copy(), AutogradError),
+    "flat": (lambda a: a.reshape(-1), AutogradError),
+    "integers": (lambda a: a.astype(np.int32), DTypeError),
+    "nothing": (lambda a: None, ArgumentError),
+}
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("how", _OTHERS)
+def test_what_a_hook_makes_otherwise_is_refused(
+    step: Any, how: str, first: bool, dynamic: Any
+) -> None:
+    """Native code takes sizes on trust; also where the first backward pass of all has other ones."""
+    _, x, parameters, expected = step
+    change, refusal = _OTHERS[how]
+    f = mortice.compile(_loss, backend="inductor", dynamic=dynamic)
+
+    def unpack(a: Any) -> Any:
+        a = change(a) if a.shape == (ROWS, WIDE) else a
+        return None if a is None else mortice.tensor(a)
+
+    for _ in range(2):
+        if not first:
+            _close(_gradients(f(x, *parameters), parameters), expected)
+        with mortice.autograd.graph.saved_tensors_hooks(lambda t: t.detach().numpy(), unpack):
+            loss = f(x, *parameters)
+        with pytest.raises(refusal):
+            loss.backward()
+        first = False
+    _close(_gradients(f(x, *parameters), parameters), expected)
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_data_of_another_size_is_refused(step: Any, dynamic: Any) -> None:
+    _, x, parameters, _ = step
+    f = mortice.compile(_loss, backend="inductor", dynamic=dynamic)
+    for _ in range(3):
+        v = mortice.randn(WIDE, WIDTH).requires_grad_()
+        loss = f(x, parameters[0], v, parameters[2])
+        v.data = mortice.zeros(1, WIDTH)
+        with pytest.raises(AutogradError, match=r"has size \[1, 128\], and had \[512, 128\]"):
+            loss.backward()
 
 
 def test_what_was_returned_is_not_written_to() -> None:

@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from mortice._base.errors import AutogradError
+from mortice._base.errors import ArgumentError, AutogradError
 from mortice._dispatch.keys import AUTOGRAD
 from mortice._dispatch.state import GLOBAL, THREAD
 from mortice._tensor.make import alias_of
@@ -244,7 +244,13 @@ class Packed:
         self.unpack = unpack
 
     def get(self, node: Node) -> Any:
-        return self.unpack(self.value)
+        found = self.unpack(self.value)
+        if not hasattr(found, "_k"):
+            raise ArgumentError(
+                "the unpack hook of saved_tensors_hooks must return a Tensor, not "
+                f"{type(found).__name__}. It is given what the pack hook returned."
+            )
+        return found
 
 
 def _modified(node: Node, t: Any, found: int, expected: int) -> AutogradError:

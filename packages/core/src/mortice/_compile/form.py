@@ -23,6 +23,7 @@ class Form(NamedTuple):
         inputs: Numbers of the inputs that have a gradient.
         aliases: Outputs for which a backend may return an input, or a view of something.
         saved: Names, in the joint graph, of the values kept for the backward pass.
+        kept: (sizes, dtype's name) of each of them; sizes are numbers, or expressions of symbols.
         sources: Where each of them is found after a call: (``primal``, ``output`` or ``kept``, number).
         sizes: (symbol, number of the input that shows it, how, dim); see ``sizes_read``.
         generators: Numbers of the inputs that are generators.
@@ -36,6 +37,7 @@ class Form(NamedTuple):
     inputs: tuple[int, ...]
     aliases: tuple[int, ...]
     saved: tuple[str, ...]
+    kept: tuple[tuple[tuple[int | str, ...], str], ...]
     sources: tuple[tuple[str, int], ...]
     sizes: tuple[tuple[str, int, str, int], ...]
     generators: tuple[int, ...]
@@ -54,6 +56,7 @@ def form_of(traced: Traced, saved: Sequence[Any]) -> Form:
         inputs=tuple(i for i, g in enumerate(joint.grads) if g is not None),
         aliases=tuple(i for i, node in enumerate(joint.outputs) if _may_alias(node)),
         saved=tuple(node.name for node in saved),
+        kept=tuple(map(_sized, saved)),
         sources=tuple(_sources(traced, saved)),
         sizes=tuple(_sizes(values)),
         generators=tuple(i for i, x in enumerate(values) if isinstance(x, Generator)),
@@ -63,6 +66,12 @@ def form_of(traced: Traced, saved: Sequence[Any]) -> Form:
 def _kind(output: Any) -> tuple[str, str] | None:
     value: Any = getattr(output, "meta", {}).get("val")
     return (value.dtype.name, str(value.device)) if hasattr(value, "_k") else None
+
+
+def _sized(node: Any) -> tuple[tuple[int | str, ...], str]:
+    value: Any = node.meta["val"]
+    sizes = tuple(n.expr.source() if is_symbolic(n) else int(n) for n in value.shape)
+    return sizes, value.dtype.name
 
 
 def _may_alias(node: Any) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 from mortice._autograd.grad_mode import no_grad, set_grad_enabled
 from mortice._autograd.node import Info, Node, attach_many, save, save_result, unpack
 from mortice._autograd.views import refresh
+from mortice._base.errors import AutogradError
 from mortice._dispatch import keys as K
 from mortice._dispatch.state import THREAD
 from mortice._tensor.make import alias_of
@@ -71,6 +72,8 @@ class Training:
         kept = {i for kind, i in form.sources if kind == "primal"}
         #: Inputs that are among the sizes: input -> its number there.
         self._numbers = {i: n for n, (_, i, how, _) in enumerate(form.sizes) if how == "value"}
+        #: Whether no size is a symbol.
+        self._static = all(how == "value" for _, _, how, _ in form.sizes)
         #: Inputs that nothing is kept of: held weakly, for gradients of gradients alone.
         self.unsaved = [i for i in range(form.primals) if i not in {*kept, *self._numbers}]
         #: What to call: the same as the object itself, faster where that can be.
@@ -144,10 +147,12 @@ class Training:
             return self._again().gradients(self._inputs_of(node, saved), grads)
         tangents = self.form.tangents
         given = tuple([grads[i] is not None for i in tangents])
-        compiled = self._backwards.get(given) or self._compile_backward(given, saved)
+        compiled = self._backwards.get(given) or self._compile_backward(given, node, saved)
         seeds = [self._tangent(grads, tangents[i], node).contiguous() for i in compiled.tangents]
         kept = [saved[i] for i in compiled.saved]
         fits = compiled.fits(kept) and compiled.holds(self.form, node.sizes)
+        if not fits or not self._static:
+            fits = self._are_as_said(node, saved) and fits
         run = compiled.run if fits else compiled.graph()
         numbers = compiled.numbers(self.form, node.sizes)
         if last:
@@ -182,19 +187,47 @@ class Training:
         assert kind is not None, "only tensors have a gradient"
         return get("full")(shape, 0, dtype, None, Device(kind[1]), None)
 
-    def _compile_backward(self, given: tuple[bool, ...], saved: list[Any]) -> _Compiled:
+    def _compile_backward(
+        self, given: tuple[bool, ...], node: CompiledNode, saved: list[Any]
+    ) -> _Compiled:
         with self._lock:
             found = self._backwards.get(given)
+            if found is None and not self._are_as_said(node, saved):
+                half = self._half(given)
+                form = half.saved, half.sizes, half.tangents
+                return _Compiled(*form, lambda: half.module, half.module, (), None)
             if found is None:
                 found = self._context.copy().run(self._made, given, saved)
                 self._backwards[given] = found
             return found
 
+    def _are_as_said(self, node: CompiledNode, saved: list[Any]) -> bool:
+        """Whether values have the dtypes that were kept; hooks that unpack them may give others.
+
+        Raises:
+            AutogradError: One has another size, which operators would broadcast, or refuse by a name of
+                theirs.
+        """
+        sizes = iter(self._kept_sizes(*node.sizes))
+        for x, (shape, _) in zip(saved, self.form.kept):
+            found, expected = list(x._a.shape), [next(sizes) for _ in shape]
+            if found != expected:
+                raise AutogradError(
+                    f"a value kept for the backward pass has size {found}, and had {expected} in the "
+                    "forward pass. Hooks of saved_tensors_hooks must unpack what they packed, and "
+                    "`data` must not be assigned another size before backward()."
+                )
+        return all(x._t.name == dtype for x, (_, dtype) in zip(saved, self.form.kept))
+
+    @cached_property
+    def _kept_sizes(self) -> Callable[..., tuple[Any, ...]]:
+        """The sizes of all values kept, one after the other."""
+        return reader_of(self.form, [str(n) for shape, _ in self.form.kept for n in shape])
+
     def _made(self, given: tuple[bool, ...], values: list[Any]) -> _Compiled:
         stages = self.stages
         kept = stages.kept
-        static = all(how == "value" for _, _, how, _ in self.form.sizes)
-        layouts = [_layout(x) for x in values] if static else None
+        layouts = [_layout(x) for x in values] if self._static else None
         name = "backward" + "".join("01"[x] for x in given) + _shown(values, layouts)
         found = None if kept is None else kept.backward(name, lambda: self._half(given).module)
         if found is not None:
@@ -260,7 +293,9 @@ class _Compiled:
         self._reader: Callable[..., tuple[Any, ...]] | None = None
 
     def fits(self, kept: list[Any]) -> bool:
-        """Whether the values kept lie as then; the hooks that unpack them may give others."""
+        """Whether the values kept are of these sizes and dtypes, and lie as then: native code takes
+        them at their word, and hooks that unpack them may give others.
+        """
         return self._layouts is None or self._layouts == [_layout(x) for x in kept]
 
     def holds(self, form: Form, sizes: tuple[Any, ...]) -> bool:
@@ -287,15 +322,18 @@ def _let_go(values: list[Any]) -> tuple[Any, ...]:
 
 
 def _layout(x: Any) -> Any:
-    """Strides in bytes; None where the memory has none to show."""
-    return getattr(x._a, "strides", None)
+    """Sizes, strides in bytes (None where the memory has none to show) and dtype."""
+    a = x._a
+    return a.shape, getattr(a, "strides", None), x._t
 
 
 def _shown(values: list[Any], layouts: list[Any] | None) -> str:
     """What tells layouts of values from others of the same sizes: strides where they are not row-major."""
     if layouts is None:
         return ""
-    pairs = [(i, a) for i, (x, a) in enumerate(zip(values, layouts)) if not x.is_contiguous()]
+    pairs = [
+        (i, a) for i, (x, (_, a, _)) in enumerate(zip(values, layouts)) if not x.is_contiguous()
+    ]
     return f" {pairs}" if pairs else ""
 
 
