@@ -45,6 +45,7 @@ from mortice._capture.kept import files
 from mortice._capture.kept.files import Unnamed, mark_of
 from mortice._capture.kept.guards import GuardReader, GuardWriter, Missed
 from mortice._capture.kept.naming import Writer, describe
+from mortice._compile import kept
 
 
 class Thing:
@@ -364,3 +365,13 @@ def test_a_file_that_was_changed(package: Path, monkeypatch: pytest.MonkeyPatch)
     file.unlink()
     with pytest.raises(Unnamed, match="gone"):
         mark_of(name)
+
+
+def test_core_is_known_by_all_folders_that_say_what_is_recorded() -> None:
+    """A guard that was missing must not be missing in what an earlier process has kept."""
+    root = Path(kept.__file__).parents[1]
+    known = {root / folder for folder in kept._SOURCES}
+    within = {f.parent for top in ("_capture", "_ops", "fx") for f in (root / top).rglob("*.py")}
+    assert within <= known
+    assert {root, root / "_capture" / "observer", root / "_capture" / "kept"} <= known
+    assert all(kept._contents(str(folder)) for folder in known)

@@ -262,3 +262,16 @@ def test_what_is_not_looked_into_keeps_nothing_alive() -> None:
     alive: list[weakref.ref[Here]] = []
     observe(f, (), {})
     assert [r() for r in alive] == [None]
+
+
+def test_classes_without_a_module() -> None:
+    """They are made by code whose globals have no ``__name__``."""
+    names: dict[str, Any] = {}
+    exec("C = type('C', (), {'k': 3.0, '__call__': lambda self, x: x * self.k})", names)
+    cls = names["C"]
+    assert "__module__" not in vars(cls)
+    held = cls()
+    for f in (lambda x: x * held.k, lambda x: held(x) + cls.k, lambda x: cls()(x), held):
+        compiled = mortice.compile(f, backend="eager")
+        for _ in range(3):
+            assert norm(compiled(mortice.ones(2))) == norm(f(mortice.ones(2)))

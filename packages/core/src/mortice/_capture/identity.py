@@ -15,8 +15,13 @@ def one_of(x: Any, things: Iterable[Any]) -> bool:
 
 
 def module_of(cls: type) -> str:
-    """The name of a class's module, without asking its metaclass."""
-    found = type.__getattribute__(cls, "__module__")
+    """The name of a class's module, without asking its metaclass; empty where it has none: it was made
+    where globals had no ``__name__``.
+    """
+    try:
+        found = type.__getattribute__(cls, "__module__")
+    except AttributeError:
+        return ""
     return found if type(found) is str else ""
 
 

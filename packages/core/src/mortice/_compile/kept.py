@@ -36,10 +36,10 @@ from .stages import Stages
 
 #: Logs that show graphs, or what became of them: they are made anew for whoever reads them.
 _SHOWING = ("graph", "fusion", "output_code")
-#: The folders of core whose sources decide what a graph is traced to.
+#: The folders of core whose sources decide what a graph is traced to, and what a plan's guards say.
 _SOURCES = (
-    "_autograd", "_base", "_capture", "_compile", "_dispatch", "_generated", "_library", "_ops",
-    "_ops/decomposed", "_tensor", "_types", "fx",
+    "", "_autograd", "_base", "_capture", "_capture/kept", "_capture/observer", "_compile", "_dispatch",
+    "_generated", "_library", "_ops", "_ops/decomposed", "_tensor", "_types", "fx",
 )  # fmt: skip
 _own_sources: bytes | None = None
 
