@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import json
 import os
 import subprocess
@@ -13,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 import kept_plan_cases
+import numpy as np
 import pytest
 from inductor_graphs import assert_same
 
@@ -417,6 +419,78 @@ def test_modules_named_as_pythons_own(folder: Folder) -> None:
         assert folder.play([("this", "", 2)])["this"]["kept"] == kept
     folder.write(text + "# edited\n", "this")
     assert folder.play([("this", "", 2)])["this"]["kept"] == 0
+
+
+#: Functions of plans that differ in what is in their last argument: two for which there are plans, one for
+#: which there is none, and one of another type, whose code is the function's alone to run.
+OWN_CODE = {
+    "a property": (
+        """
+class C:
+    __slots__ = ('k',)
+    def __init__(self, k): self.k = k
+class Refused(Exception): pass
+class Own:
+    @property
+    def k(self): raise Refused
+def f(x, c):
+    return x * c.k if type(c) is C else x - 1
+""",
+        ("lib.C(2.0)", "lib.C(3.0)", "lib.C(9.0)", "lib.Own()"),
+    ),
+    "an index": (
+        """
+class Refused(Exception): pass
+class Own(list):
+    def __getitem__(self, i): raise Refused
+def f(x, c):
+    return x * c[0] if type(c) is list else x - 1
+""",
+        ("[2.0]", "[3.0]", "[9.0]", "lib.Own([1.0])"),
+    ),
+}  # fmt: skip
+
+
+def test_looking_for_a_plan_runs_nobodys_code(folder: Folder) -> None:
+    modules = named(OWN_CODE)
+    for name, module in modules.items():
+        folder.write(OWN_CODE[name][0], module)
+    one = "lib.calls = lambda: [(lib.data(6, 8), {})]"
+    for k in range(2):
+        rows = [(modules[name], one.format(args[k]), 2) for name, (_, args) in OWN_CODE.items()]
+        assert {m: found["kept"] for m, found in folder.play(rows).items() if found["kept"]} == {}
+    both = "lib.calls = lambda: [(lib.data(6, 8), {}), (lib.data(6, 8), {})]"
+    rows = [(modules[name], both.format(*args[2:]), 1) for name, (_, args) in OWN_CODE.items()]
+    folder.play(rows)
+
+
+def test_names_that_are_no_plain_str(tmp_path: Path) -> None:
+    """Neither of a function, nor of one that it calls, nor by which an argument is given."""
+
+    class Name(str):
+        __slots__ = ()
+
+    class Choice(str, enum.Enum):
+        OF_W = "w"
+
+    def inner(x: Any) -> Any:
+        return x + 1
+
+    def outer(x: Any, w: Any) -> Any:
+        return inner(x) @ w
+
+    def named(x: Any, w: Any) -> Any:
+        return x @ w
+
+    inner.__qualname__ = named.__qualname__ = Name("some")
+    x, w = mortice.ones(2, 3), mortice.ones(3, 2)
+    with mortice.config.override(cache_dir=str(tmp_path)):
+        for f in (outer, named):
+            for key in ("w", Name("w"), np.str_("w"), Choice.OF_W):
+                compiled = mortice.compile(f, backend="inductor")
+                for k in (key, "w", key):
+                    for _ in range(12):
+                        assert_same(compiled(x, **{k: w}), f(x, w))
 
 
 def test_damaged_plans_are_misses(folder: Folder) -> None:

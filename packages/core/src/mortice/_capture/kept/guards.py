@@ -7,7 +7,7 @@ What a guard says of an object it says of the object with the same description t
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import FunctionType, MethodType
 from typing import Any
 from weakref import ref
@@ -347,11 +347,27 @@ class GuardReader:
         self._check(self._guards)
 
     def refuse(self, at: int) -> None:
-        """Raise Missed if one guard does not hold; what it needs of others may not be known yet."""
+        """Raise Missed if one guard does not hold, or one on the way to it; what it needs of others may not
+        be known yet. What is read of an object of another type may be somebody's code.
+        """
+        if at >= len(self._guards):
+            return
+        number, condition = self._guards[at]
+        way = {*self._way(number)}
+        kind, *rest = self._conditions[condition]
+        if kind == "same":
+            way.update(self._way(rest[0]))
         try:
-            self._check(self._guards[at : at + 1])
+            self._check([g for g in self._guards[: at + 1] if g[0] in way])
         except LookupError:
             pass
+
+    def _way(self, number: int) -> Iterator[int]:
+        """The numbers of a source, and of those that it is reached through."""
+        yield number
+        while self._sources[number][0] in _WITHIN:
+            number = self._sources[number][1]
+            yield number
 
     def _check(self, guards: list[Any]) -> None:
         for number, at in guards:

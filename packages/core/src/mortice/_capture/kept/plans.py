@@ -54,7 +54,7 @@ class KeptPlans:
     def __init__(self, compiled: Any, shelf: Any) -> None:
         self._compiled = compiled
         self._shelf = shelf
-        self._name = marshal.dumps(_name_of(compiled.fn), 2)
+        self._name = _data(_name_of(compiled.fn), 2)
         #: Those that no call has used so far.
         self._waiting: list[Any] = self._read()
         #: The graphs found so far: plans that differ in a value that was looked at have one in common.
@@ -89,6 +89,7 @@ class KeptPlans:
         """Keep a plan, before the others of its function, and code by the hashes of its texts."""
         try:
             entry = _written(stretch, self._compiled.fn)
+            _data(entry, 4)  # raises
         except Unnamed as error:
             _log(f"a plan is not kept: {error} is known to this process alone")
             return
@@ -159,6 +160,14 @@ def _name_of(fn: Any) -> Any:
     if type(fn) is MethodType:
         return "method", *_name_of(fn.__func__), *describe(type(fn.__self__))
     return describe(type(fn))
+
+
+def _data(plain: Any, version: int) -> bytes:
+    """Plain data for the disk. Raises Unnamed where a name in it is of a subclass of str."""
+    try:
+        return marshal.dumps(plain, version)
+    except ValueError:
+        raise Unnamed("a name that is no plain str") from None
 
 
 def _log(text: str) -> None:

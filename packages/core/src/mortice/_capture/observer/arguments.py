@@ -37,6 +37,8 @@ def know_arguments(w: Watch, fn: Any, args: Sequence[Any], kwargs: Mapping[str, 
     for index, value in enumerate(args):
         _argument(w, w.intern(Argument, index), value, top=True)
     for name, value in kwargs.items():
+        if type(name) is not str:  # neither text nor a lookup finds such a name again
+            w.unknown(f"an argument is given by a name that is a {type(name).__name__}")
         _argument(w, w.intern(Argument, name), value, top=True)
 
 
