@@ -208,16 +208,23 @@ class Training:
             AutogradError: One has another size, which operators would broadcast, or refuse by a name of
                 theirs.
         """
-        sizes = iter(self._kept_sizes(*node.sizes))
-        for x, (shape, _) in zip(saved, self.form.kept):
-            found, expected = list(x._a.shape), [next(sizes) for _ in shape]
+        for x, expected in zip(saved, self._kept_shapes(node)):
+            found = tuple(x._a.shape)
             if found != expected:
                 raise AutogradError(
-                    f"a value kept for the backward pass has size {found}, and had {expected} in the "
+                    f"a value kept for the backward pass has size {[*found]}, and had {[*expected]} in the "
                     "forward pass. Hooks of saved_tensors_hooks must unpack what they packed, and "
                     "`data` must not be assigned another size before backward()."
                 )
         return all(x._t.name == dtype for x, (_, dtype) in zip(saved, self.form.kept))
+
+    def _kept_shapes(self, node: CompiledNode) -> list[tuple[Any, ...]]:
+        """The sizes of each value kept, in a call of the graph."""
+        shapes = [shape for shape, _ in self.form.kept]
+        if all(type(n) is int for shape in shapes for n in shape):
+            return shapes
+        sizes = iter(self._kept_sizes(*node.sizes))
+        return [tuple([next(sizes) for _ in shape]) for shape in shapes]
 
     @cached_property
     def _kept_sizes(self) -> Callable[..., tuple[Any, ...]]:
