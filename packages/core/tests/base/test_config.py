@@ -114,6 +114,13 @@ def test_bad_variable(monkeypatch: pytest.MonkeyPatch, name: str, text: str, hin
     assert hint in str(caught.value)
 
 
+@pytest.mark.parametrize("value", ["", " ", b"kept", "a\0b"])
+def test_what_is_no_path(value: Any) -> None:
+    """An empty one would be the current directory."""
+    with pytest.raises(ConfigError, match="cache_dir is .*, which is not usable: expected a path"):
+        config.cache_dir = value
+
+
 def test_misspelt_name_in_a_file_is_told_whatever_is_read(tmp_path: Path) -> None:
     write(tmp_path / "user", 'falback = "error"')
     with pytest.raises(ConfigError, match="no setting 'falback'. Did you mean 'fallback'"):

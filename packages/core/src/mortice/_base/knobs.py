@@ -273,7 +273,7 @@ def _path(knob: Knob, value: Any) -> str | None:
     if value is None:
         return None
     path = cast("str | bytes", os.fspath(value))
-    if isinstance(path, bytes) or "\0" in path:
+    if isinstance(path, bytes) or "\0" in path or not path.strip():
         raise ValueError("expected a path")
     return os.path.abspath(os.path.expanduser(path))
 
