@@ -248,11 +248,22 @@ def test_only_what_the_call_alone_has(donated: bool) -> None:
     values = [t]
     del t
     assert not lies_there(values)
-    fixed = mortice.tensor(data)._a
-    fixed.flags.writeable = False
-    for kept in (array, fixed, whole._a[:256]):
+    values = [mortice.tensor(data)]
+    values[0]._a.flags.writeable = False
+    assert not lies_there(values)
+    values = [mortice.tensor(data)]
+    held = values[0]._a
+    assert not lies_there(values)
+    values = [mortice.tensor(data)]
+    values[0].__class__ = Marked  # without the storage that a conversion makes
+    assert not lies_there(values)
+    for kept in (array, whole._a[:256], held):
         assert np.array_equal(kept, data)
     assert storage.nbytes() == data.nbytes
+
+
+class Marked(Tensor):
+    """Whose instances may look at themselves when they die."""
 
 
 def _let_go(values: list[Any]) -> tuple[Any, ...]:
@@ -285,10 +296,7 @@ def test_each_result_lies_in_one_place() -> None:
     results = [Life(3, unit, 3, 99), Life(4, unit - 4, 3, 99), Life(5, unit, 10, 99),
                Life(6, unit // 4, 10, 99), Life(7, unit // 2, 10, 99)]  # fmt: skip
     blocks, lent = lend(results, donors)
-    assert blocks == [donors[0], donors[1]] or sorted(n for n, _, _ in lent) == [3, 4, 5, 6, 7]
-    spans = [(block, at, at + r.size) for r in results for n, block, at in lent if n == r.number]
-    for block, low, high in spans:
-        assert high <= blocks[block].size
-        assert low % 64 == 0
-        assert sum(b == block and low < h and l < high for b, l, h in spans) == 1
-    assert len({n for n, _, _ in lent}) == len(lent)
+    assert blocks == [donors[0], donors[1]]  # nothing is left for the last
+    assert lent == [
+        (5, 0, 0), (7, 0, unit), (6, 0, unit + unit // 2), (3, 1, 0), (4, 1, unit),
+    ]  # fmt: skip
