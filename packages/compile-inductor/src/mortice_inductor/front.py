@@ -201,14 +201,13 @@ class Variants:
             return sorted(self.bound), True, self.kinds, None
         if self.bound or len(programs) != 1 or getattr(programs[0], "code_key", None) is None:
             return None
-        from .native.rows import form_of, plain
+        from .native.rows import plain
 
         try:
-            plan, code = programs[0].plan, programs[0].code_key
-            data = marshal.dumps(cache.plain(plan), 2)
+            code, form = programs[0].code_key, programs[0].form
+            data = marshal.dumps(cache.plain(programs[0].plan), 2)
         except (cache.Uncacheable, ValueError):
             return None
-        form = form_of(plan)
         return [], False, self.kinds, (data, code, None if form is None else plain(form))
 
     def notes(self) -> dict[str, Any]:

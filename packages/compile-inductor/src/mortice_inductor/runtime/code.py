@@ -57,6 +57,7 @@ def _program(
 ) -> Program:  # fmt: skip
     heap.keep_freed_memory()
     program = Program(plan, table, library, _addresses(table), constants)
+    program.form = form
     program.fast = runner(program, form) or program
     return program
 

@@ -96,6 +96,8 @@ class Program:
     fast: Callable[..., tuple[Any, ...]]
     #: What it was made of (``shown.Recipe``), or a function that says it.
     recipe: Any = None
+    #: What native code follows (``native.rows.Form``), if there is native code for all of it.
+    form: Any = None
     #: The key of its code, where both are kept on disk.
     code_key: bytes | None = None
     #: Gives the graph, for calls with integers that no machine word holds.
